@@ -1,25 +1,18 @@
-"""Remote devices on loopback: what a trial costs beside its calls, faults, and shared machines.
+"""Remote devices on loopback: what a trial costs beside its calls, and shared machines.
 
     python benchmarks/remote.py                      # overhead of a trial, beside a local one
-    python benchmarks/remote.py --faults 1000        # what becomes of work when something fails
     python benchmarks/remote.py --overlap 1000       # a local and a remote tuner on one machine
 
 A shell of this machine stands in for another one's; --device takes the URL of a real one for the
-overhead. Every fault is a line of --state, so that the same command goes on where it ended.
+overhead. benchmarks/faults.py has what becomes of work when something fails.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import multiprocessing
-import os
-import random
-import signal
-import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,21 +26,19 @@ from rich.table import Table
 
 import loopwright as lw
 from loopwright.measure.builder import Builder, Built
-from loopwright.measure.device import DeviceError
 from loopwright.measure.lease import MachineLease
 from loopwright.measure.reference import Limits, References
 from loopwright.measure.remote import processor
 from loopwright.measure.remote.device import target_of
 from loopwright.measure.remote.link import Link
 from loopwright.measure.remote.route import Route, route
-from loopwright.measure.runner import Data, Runner, Sampled
+from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
 from loopwright.measure.workers.fork_server import Kind
 from loopwright.measure.workers.pool import Pool
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 
-_GROUP = 4  # candidates that are measured at a time when faults come
 _TIMING = Timing(cap=0.02)
 
 
@@ -155,125 +146,6 @@ def run(runner: Runner, work: Work) -> float:
     return (time.perf_counter() - began) / len(taken)
 
 
-# ---- faults
-
-
-def workers(folder: Path) -> list[int]:
-    names = (p.name for p in (folder / "loopwright").glob("loopwright-run-*"))
-    return [int(name.split("-")[2]) for name in names]
-
-
-def children(number: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        text = Path(f"/proc/{number}/task/{number}/children").read_text()
-        return [int(word) for word in text.split()]
-    return []
-
-
-def alive(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-FAULTS = ("worker killed", "candidate killed", "worker stopped", "link dropped", "files removed")
-
-
-def inject(fault: str, folder: Path, link: Link) -> None:
-    """Do it to what is there at that moment."""
-    for number in workers(folder):
-        with contextlib.suppress(ProcessLookupError):
-            if fault == "worker killed":
-                os.kill(number, signal.SIGKILL)
-            elif fault == "worker stopped":
-                os.kill(number, signal.SIGSTOP)
-            elif fault == "candidate killed":
-                for child in children(number):
-                    os.kill(child, signal.SIGKILL)
-    if fault == "link dropped" and (session := link._session) is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(session._stream._process.pid, signal.SIGKILL)
-    if fault == "files removed":
-        for path in (folder / "loopwright").glob("loopwright-run-*/*"):
-            path.unlink(missing_ok=True)
-
-
-def one_fault(number: int, work: Work, way: Route, folder: Path) -> dict[str, Any]:
-    """Measure a few candidates while a fault comes; what became of them."""
-    rng = random.Random(number)
-    fault = FAULTS[number % len(FAULTS)]
-    link = Link(way)
-    runner = Runner(link, lease=link)
-    taken: list[Sampled] = []
-    error = ""
-    delay = rng.uniform(0.0, 0.4)
-    timer = threading.Timer(delay, inject, [fault, folder, link])
-    began = time.perf_counter()
-    try:
-        timer.start()
-        taken = list(runner.measure(work.data, work.built[:_GROUP], _TIMING))
-    except DeviceError as failed:
-        error = str(failed)
-    timer.join()
-    seconds = time.perf_counter() - began
-    before = workers(folder)
-    runner.close()
-    orphans = [n for n in before if alive(n)]
-    held = MachineLease(bound=5.0)
-    with held:
-        pass
-    return {
-        "number": number,
-        "fault": fault,
-        "results": len(taken),
-        "failed": sum(one.failure is not None for one in taken),
-        "breaks": link.breaks,
-        "error": error,
-        "orphans": len(orphans),
-        "seconds": seconds,
-    }
-
-
-def faults(console: Console, count: int, state: Path, minutes: float) -> None:
-    from loopwright.measure.remote import session, stream
-
-    stream.STALL = session.STALL = 3.0  # beats come every two seconds
-    done = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
-    end = time.monotonic() + 60 * minutes
-    with tempfile.TemporaryDirectory() as name, state.open("a") as file:
-        folder = Path(name)
-        way, link = loopback(folder), Link(loopback(folder))
-        target = target_of(link.facts, "cpu", 1)
-        work = prepared(64, 2 * _GROUP, target, Runner(link, lease=link), folder)
-        link.close()
-        for number in range(len(done), count):
-            if time.monotonic() >= end:
-                break
-            done.append(one_fault(number, work, way, folder))
-            file.write(json.dumps(done[-1]) + "\n")
-            file.flush()
-    table = Table(
-        "fault", "times", "results lost", "failed trials", "links broken", "errors", "orphans",
-        "median s", "longest",
-    )  # fmt: skip
-    for fault in FAULTS:
-        rows = [d for d in done if d["fault"] == fault]
-        if rows:
-            seconds = [d["seconds"] for d in rows]
-            table.add_row(
-                fault,
-                str(len(rows)),
-                str(sum(_GROUP - d["results"] for d in rows if not d["error"])),
-                *(str(sum(d[k] for d in rows)) for k in ("failed", "breaks")),
-                str(sum(bool(d["error"]) for d in rows)),
-                str(sum(d["orphans"] for d in rows)),
-                f"{statistics.median(seconds):.2f}",
-                f"{max(seconds):.2f}",
-            )
-    console.print(table)
-
-
 # ---- one machine
 
 
@@ -335,26 +207,17 @@ def overlap(console: Console, count: int) -> None:
 @click.option("--sizes", default="16,128,512", show_default=True)
 @click.option("--trials", default=32, show_default=True)
 @click.option("--repeats", default=5, show_default=True, help="Of which the least counts.")
-@click.option("--faults", "fault_count", default=0)
 @click.option("--overlap", "overlap_count", default=0)
-@click.option("--minutes", default=60.0, show_default=True, help="Of faults, at most.")
-@click.option("--state", type=click.Path(path_type=Path), default=Path("remote-faults.jsonl"))
 def main(
     device: str | None,
     sizes: str,
     trials: int,
     repeats: int,
-    fault_count: int,
     overlap_count: int,
-    minutes: float,
-    state: Path,
 ) -> None:
     console = Console()
-    if fault_count:
-        faults(console, fault_count, state, minutes)
     if overlap_count:
         overlap(console, overlap_count)
-    if fault_count or overlap_count:
         return
     with tempfile.TemporaryDirectory() as name:
         way = loopback(Path(name)) if device is None else route(device)

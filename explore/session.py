@@ -146,10 +146,18 @@ class Session:
         measured: list[Measurement] = []
         try:
             with self._building():
-                for measurement in self.device.measure(self.workload, configs, self._is_late):
-                    measured.append(measurement)
-                    self._keep(measurement)
-                    self.update("measuring")
+                while configs:
+                    for measurement in self.device.measure(self.workload, configs, self._is_late):
+                        measured.append(measurement)
+                        self._keep(measurement)
+                        self.update("measuring")
+                    configs = () if self._is_late() else self.device.doubtful(self.workload)
+                    if configs:
+                        self.note(
+                            f"{counted(len(configs), 'candidate')} of a machine that has changed: "
+                            "measured again"
+                        )
+            measured = list({m.config: m for m in measured}.values())
             self._check(measured, before)
         finally:
             self.flush()
@@ -324,7 +332,11 @@ class Session:
             self.watch.move(run, "building", "running")
 
     def _keep(self, measurement: Measurement) -> None:
-        self.history.append(measurement)
+        place = len(self.history)
+        if measurement.config in self._costs:  # it was of a machine that has changed
+            found = (i for i, m in enumerate(self.history) if m.config == measurement.config)
+            place = next(found, place)
+        self.history[place : place + 1] = [measurement]
         self._pending.append(measurement)
         self._costs[measurement.config] = measurement.cost
         if time.monotonic() - self._stored > _STORE_EVERY:

@@ -166,6 +166,11 @@ class Device(ABC):
         """Return if the workload fits this device. Raises `DeviceError` with the bytes that are
         needed and those that are there."""
 
+    def doubtful(self, workload: Workload) -> Sequence[Config]:
+        """Configs that should be measured again, each told once: the machine that measured them
+        turned out to have changed."""
+        return ()
+
     def until(self, deadline: float) -> None:  # noqa: B027 - most devices need no time
         """Set when work must end, by the monotonic clock; infinite for never. Work that is not
         done by then is left, with `TimeUpError`."""

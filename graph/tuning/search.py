@@ -184,7 +184,7 @@ def _known(work: Work, target: Target, records: GivenLocation) -> dict[str, Conf
 
 def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterator[TuningRound]:
     """Rounds until the trials are used up, or it is time to compare. While other machines measure
-    one task, the next one's batch is chosen here; on this machine that would disturb."""
+    one task, tuners of others learn and choose here; on this machine that would disturb."""
     away = bool(states) and not states[0].session.device.here
     with ThreadPoolExecutor(1) if away else nullcontext() as beside:
         yield from _rounds_beside(states, budget, deadline, beside)
@@ -193,7 +193,7 @@ def _rounds(states: list[TaskState], budget: Budget, deadline: float) -> Iterato
 def _rounds_beside(
     states: list[TaskState], budget: Budget, deadline: float, beside: Executor | None
 ) -> Iterator[TuningRound]:
-    """`_rounds`, with an executor that chooses ahead."""
+    """`_rounds`, with an executor that learns, and chooses ahead."""
     began, done = time.monotonic(), 0
     while (left := budget.trials - done) > 0 and time.monotonic() < deadline:
         state, *others = sorted(
@@ -205,7 +205,7 @@ def _rounds_beside(
         if beside is not None and others:
             others[0].choose_ahead(beside, BATCH)
         try:
-            done += state.advance(int(min(BATCH, left)))
+            done += state.advance(int(min(BATCH, left)), beside)
         except TimeUpError:
             return
         now = time.monotonic()

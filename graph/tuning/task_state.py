@@ -31,6 +31,7 @@ class TaskState:
     exhausted: whether nothing is left to measure.
     measured: how many candidates this search measured.
     ahead: what is to be measured next, where that is chosen already, or being chosen.
+    learning: where that goes on meanwhile.
     """
 
     task: Task
@@ -40,6 +41,7 @@ class TaskState:
     exhausted: bool = False
     measured: int = 0
     ahead: Future[list[Config]] | None = None
+    learning: Future[None] | None = None
 
     @property
     def best(self) -> float:
@@ -87,13 +89,21 @@ class TaskState:
         if self.ahead is None and not self.exhausted:
             self.ahead = beside.submit(self.tuner.ask, trials)
 
-    def advance(self, trials: int) -> int:
-        """Measure one more batch; how many candidates that were."""
+    def advance(self, trials: int, beside: Executor | None = None) -> int:
+        """Measure one more batch; how many candidates that were. With the executor of
+        `choose_ahead`, the tuner learns from it `beside`, before it chooses again."""
+        learning, self.learning = self.learning, None
+        if learning is not None:
+            learning.result()
         ahead, self.ahead = self.ahead, None
         configs = (self.tuner.ask(trials) if ahead is None else ahead.result())[:trials]
         measured = self.session.measure(configs)
         costs = [m.cost for m in measured]
-        self.tuner.tell([m.config for m in measured], costs, [m.facts for m in measured])
+        told = [m.config for m in measured], costs, [m.facts for m in measured]
+        if beside is None:
+            self.tuner.tell(*told)
+        else:
+            self.learning = beside.submit(self.tuner.tell, *told)
         self.curve.append(min([m.cost for m in measured] + [self.best], default=math.inf))
         self.exhausted = self.tuner.exhausted
         self.measured += len(measured)

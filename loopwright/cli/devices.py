@@ -14,6 +14,7 @@ def devices(urls: tuple[str, ...], check: bool) -> None:
     """List the devices that can measure here, GPUs among them, or the machines at URLs:
     ssh://user@host[:port], docker://container, adb://serial."""
     from loopwright.dsl.errors import LoopwrightError
+    from loopwright.measure.machine import versions
     from loopwright.measure.opening import open_device
 
     failed = False
@@ -30,7 +31,11 @@ def devices(urls: tuple[str, ...], check: bool) -> None:
             continue
         with device:
             details = {"target": str(device.target), "threads": str(device.target.threads)}
-            show_details(("device", device.name), *(details | device.fingerprint()).items())
+            details |= device.fingerprint()
+            if not device.here:  # versions are those of this one, which builds
+                own = ["python", *versions()]
+                details["built by"] = ", ".join(f"{n} {details.pop(n)}" for n in own)
+            show_details(("device", device.name), *details.items())
             if not check:
                 continue
             said = "a program was built, ran, and its results are right"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopwright.measure.device import DeviceError, Failure, Measurement, Stop, TimeUpError
+from loopwright.measure.fleet import cluster
 from loopwright.measure.fleet.building import BOUND, TELL
 from loopwright.measure.fleet.crew import LOOK, Crew, Machine
 from loopwright.measure.fleet.joining import ray_package
@@ -85,6 +86,9 @@ class Batch:
                     break
                 self._send()
                 sent = sent or bool(self._flying)
+                while following in self.done:  # the machines are at work meanwhile
+                    yield self.done[following]
+                    following += 1
                 if not self._flying:
                     if stopped:
                         break
@@ -92,9 +96,6 @@ class Batch:
                     continue
                 in_time = self._receive()
                 watch()
-                while following in self.done:
-                    yield self.done[following]
-                    following += 1
                 if not in_time:
                     break
         finally:
@@ -143,8 +144,8 @@ class Batch:
         for call in ready:
             flight = self._flying.pop(call)
             try:
-                answer = ray.get(call)
-            except ray.exceptions.RayActorError as error:
+                answer = cluster.answer_of(call)
+            except cluster.LostError as error:
                 self._crew.lost(flight.machine, error)
                 self._lost(flight)
                 continue
@@ -172,6 +173,8 @@ class Batch:
         for number, data in zip(flight.numbers, answer["measured"], strict=False):
             self.done[number] = from_plain(self._configs[number], data)
             self.where[number] = machine
+            if machine.anchor is not None:
+                machine.unsure.append((self._workload, self._configs[number]))
         return len(answer["measured"]) == len(flight.numbers)
 
     def _lost(self, flight: _Flight) -> None:

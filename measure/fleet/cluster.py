@@ -19,6 +19,28 @@ _MACHINE, _BOARD = "measures:", "board"
 _ALIVE = 10.0  # seconds in which an actor must say that it is there
 
 
+class LostError(Exception):
+    """An answer that was lost with the process or the machine that was at it; `gone` where that
+    does not come back."""
+
+    def __init__(self, error: Exception, gone: bool) -> None:
+        super().__init__(str(error))
+        self.gone = gone
+
+
+def answer_of(call: Any) -> Any:
+    """The answer to a call of a machine's actor. Raises `LostError`."""
+    ray = ray_package()
+    errors = ray.exceptions
+    try:
+        return ray.get(call)
+    except (errors.RayTaskError, errors.TaskCancelledError):
+        raise  # which is an error of ours
+    except errors.RayError as error:
+        gone = isinstance(error, (errors.ActorDiedError, errors.ActorUnschedulableError))
+        raise LostError(error, gone) from error
+
+
 def nodes() -> dict[str, str]:
     """The numbers of the nodes that measure, by the names of their machines."""
     offers = (n for n in ray_package().nodes() if n["Alive"] and n["Resources"].get(RESOURCE, 0))
@@ -113,7 +135,7 @@ def ask_all(calls: Mapping[str, Any], seconds: float = _ALIVE) -> dict[str, Any]
     for name, call in calls.items():
         try:
             answers[name] = ray.get(call, timeout=0.1)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+        except ray.exceptions.RayError as error:
             answers[name] = error
     return answers
 

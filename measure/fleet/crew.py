@@ -20,6 +20,7 @@ from loopwright.measure.fleet.calibration import BOUND, COMMON, Anchor, apart, f
 from loopwright.measure.fleet.joining import ray_package
 from loopwright.measure.lease import holder
 from loopwright.measure.machine import hardware, versions
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 
 LOOK = 0.5
@@ -42,6 +43,7 @@ class Machine:
     facts: what it told of itself (`Station._facts`).
     factor: how much longer it takes than the typical machine; None before it is calibrated.
     anchor: what tells whether it drifts, last measured at `anchored`, by the monotonic clock.
+    unsure: what it measured since its anchor was measured, as workloads and configs.
     losses: how often its process was lost; `rests` until it may be there again.
     """
 
@@ -51,6 +53,7 @@ class Machine:
     factor: float | None = None
     anchor: Anchor | None = None
     anchored: float = -math.inf
+    unsure: list[tuple[str, Config]] = field(default_factory=list)
     losses: int = 0
     rests: float = -math.inf
 
@@ -77,6 +80,7 @@ class Crew:
 
     def __post_init__(self) -> None:
         self.whom = holder()
+        self.doubtful: dict[str, list[Config]] = {}  # by workload, of machines that drifted
         self._known: set[str] = set()
         self._looked = -math.inf
         self._common: tuple[dict[str, Any], Mapping[str, Any]] | None = None
@@ -98,7 +102,10 @@ class Crew:
                 "no machine of the fleet measures: add one, as by `loopwright fleet add`"
             )
         calls = {n: a.ask.remote("facts", self.asked(), {}) for n, a in new.items()}
-        answers = cluster.ask_all(calls, _OPENING)
+        answers = cluster.ask_all(calls, TELL)
+        if late := {n: calls[n] for n, a in answers.items() if isinstance(a, TimeoutError)}:
+            _log.warning("waiting for %s", ", ".join(late))
+            answers |= cluster.ask_all(late, _OPENING - TELL)
         found: list[Machine] = []
         for name, facts in answers.items():
             self._known.add(name)
@@ -163,12 +170,11 @@ class Crew:
             self.machines.remove(machine)
             self._leave_out(machine.name, why)
 
-    def lost(self, machine: Machine, error: Exception) -> None:
+    def lost(self, machine: Machine, error: cluster.LostError) -> None:
         """Take notice that a call was lost with the process that was at it."""
         machine.losses += 1
         machine.rests = time.monotonic() + _REST
-        exceptions = ray_package().exceptions
-        if isinstance(error, exceptions.ActorDiedError):
+        if error.gone:
             self.drop(machine, "is gone")
         elif machine.losses > _MOST_LOSSES:
             self.drop(machine, f"was lost {machine.losses} times")
@@ -183,8 +189,8 @@ class Crew:
         return {"whom": self.whom, "device": self.key, "left": left, **more}
 
     def answer(self, machine: Machine, call: Any) -> dict[str, Any]:
-        """The answer to a call, waited for. Raises Ray's `RayActorError` where the machine was
-        lost, `TimeUpError`, and `DeviceError` where it cannot do it or takes too long."""
+        """The answer to a call, waited for. Raises `LostError` where the machine was lost,
+        `TimeUpError`, and `DeviceError` where it cannot do it or takes too long."""
         ray, began, told = ray_package(), time.monotonic(), False
         while True:
             now = time.monotonic()
@@ -198,7 +204,7 @@ class Crew:
                 raise DeviceError(f"{machine.name} did not answer within {PATIENCE:g} s")
             if now - began >= TELL and not told:
                 told = self.tell_whom(machine)
-        found: dict[str, Any] = ray.get(call)
+        found: dict[str, Any] = cluster.answer_of(call)
         if found.get("late"):
             raise TimeUpError(f"time was up before {machine.name} was done")
         if found.get("draining"):
@@ -223,7 +229,7 @@ class Crew:
         for machine, call in calls.items():
             try:
                 answer = self.answer(machine, call)
-            except ray_package().exceptions.RayActorError as error:
+            except cluster.LostError as error:
                 self.lost(machine, error)
                 continue
             if machine in self.machines:
@@ -294,6 +300,7 @@ class Crew:
         """Take notice of what an anchor cost; return whether the machine is set aside for it."""
         assert machine.anchor is not None
         machine.anchored = time.monotonic()
+        unsure, machine.unsure = machine.unsure, []
         if not apart(cost, machine.anchor.cost):
             return False
         words = in_words(cost / machine.anchor.cost)
@@ -302,6 +309,8 @@ class Crew:
             machine.anchor = None
             return False
         self.drop(machine, f"is {words} than at the start, of at most {BOUND:.0%}")
+        for workload, config in unsure:
+            self.doubtful.setdefault(workload, []).append(config)
         return True
 
 

@@ -26,7 +26,6 @@ from loopwright.measure.fleet import cluster, joining
 from loopwright.measure.fleet.batch import Batch
 from loopwright.measure.fleet.building import TaskPool, job_name
 from loopwright.measure.fleet.crew import Crew, Machine
-from loopwright.measure.fleet.joining import ray_package
 from loopwright.measure.fleet.station import device_key
 from loopwright.measure.programs import BATCH
 from loopwright.measure.reference import Limits, strict_default
@@ -113,6 +112,9 @@ class FleetDevice(Device):
         if answer.get("refused"):
             raise DeviceError(answer["refused"])
 
+    def doubtful(self, workload: Workload) -> Sequence[Config]:
+        return self._crew.doubtful.pop(_text(workload), ())
+
     def until(self, deadline: float) -> None:
         self._crew.deadline = self._pool.deadline = deadline
 
@@ -190,7 +192,7 @@ class FleetDevice(Device):
             call = machine.actor.ask.remote(do, self._crew.asked(**asked), jobs)
             try:
                 answer = self._crew.answer(machine, call)
-            except ray_package().exceptions.RayActorError as error:
+            except cluster.LostError as error:
                 self._crew.lost(machine, error)
                 lost.append(machine.name)
                 continue

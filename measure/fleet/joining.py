@@ -6,6 +6,9 @@ import json
 import logging
 import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,13 +38,12 @@ def join(address: str) -> Callable[[], None]:
     if address == "auto" and "RAY_ADDRESS" not in os.environ:
         address = _started_here() or address
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if address.startswith("127.0.0.1:"):
-        os.environ.update(ON_LOOPBACK)
-    ray = ray_package()
-    if address.startswith("127.0.0.1:"):  # Ray may have been imported before
-        optional("ray._private.ray_constants", "a fleet", DeviceError).ENABLE_RAY_CLUSTER = False
-    if ray.is_initialized():
+    if "ray" in sys.modules and ray_package().is_initialized():
         return lambda: None
+    if address.startswith("127.0.0.1:"):
+        listen_on_loopback()
+    ray = ray_package()
+    ends = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address=address,
@@ -54,8 +56,24 @@ def join(address: str) -> Callable[[], None]:
         if address == "auto" or address.startswith("127.0.0.1:"):
             hint = "start one by `loopwright fleet start`"
         raise DeviceError(f"no fleet answers at {address} ({error}); {hint}") from error
+    finally:
+        # Ray's own handlers end the process with a trace of its C++, and with another status.
+        if threading.current_thread() is threading.main_thread() and ends is not None:
+            signal.signal(signal.SIGTERM, ends)
     shutdown: Callable[[], None] = ray.shutdown
     return shutdown
+
+
+def listen_on_loopback() -> None:
+    """Let Ray in this process, and in those that it starts, use loopback alone. Ray looks at that
+    when it is imported: raises `DeviceError` where that is over."""
+    ((name, value),) = ON_LOOPBACK.items()
+    if "ray" in sys.modules and os.environ.get(name) != value:
+        raise DeviceError(
+            f"Ray was imported before it knew that the fleet is on loopback: set {name}={value} "
+            "in the environment, or import ray after the first use of the fleet"
+        )
+    os.environ[name] = value
 
 
 def where_file() -> Path:

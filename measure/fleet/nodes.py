@@ -19,7 +19,7 @@ from typing import Any
 from loopwright.measure.device import DeviceError
 from loopwright.measure.fleet import cluster
 from loopwright.measure.fleet.cluster import RESOURCE
-from loopwright.measure.fleet.joining import ON_LOOPBACK, ray_package, where_file
+from loopwright.measure.fleet.joining import listen_on_loopback, ray_package, where_file
 
 PORT = 6379
 """Port of a head, Ray's own."""
@@ -41,7 +41,7 @@ def start_head(
     words = ["start", "--head", f"--port={port}", "--include-dashboard=false"]
     environment = dict(_PROCESSES)
     if listen is None:
-        environment |= ON_LOOPBACK
+        listen_on_loopback()
     else:
         environment["RAY_AUTH_MODE"] = os.environ.get("RAY_AUTH_MODE", "token")
         if environment["RAY_AUTH_MODE"] == "token":

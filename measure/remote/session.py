@@ -23,6 +23,7 @@ _SMALL = 64 << 10  # bytes of an answer that is no array
 _MOST_FACTS = 1 << 20
 _KEPT = 256 << 20  # bytes of code and data that stay there while they are not used
 _CHUNK = 1 << 18
+_SLOW = 0.2  # seconds on the way, both ways, that are worth a word
 _SLACK = 5.0  # seconds beyond a limit in which the worker tells that it is over
 
 
@@ -38,6 +39,7 @@ class Session:
         self._stream: Stream = start(route)
         self._decoder = Decoder()
         self._busy = False
+        self._told_slow = False
         self._holders: set[bytes] = set()  # of the lease, while this waits for it
         self._shipped: OrderedDict[bytes, int] = OrderedDict()
         try:
@@ -81,7 +83,22 @@ class Session:
         Raises `LinkError`, and `DeviceError` where the other machine cannot go on, as with a full
         disk.
         """
-        return self._answered([encode(kind, payload, value, limit) + payload], limit, most)
+        began = time.monotonic()
+        answer = self._answered([encode(kind, payload, value, limit) + payload], limit, most)
+        if kind is Kind.CALL and answer.kind is Kind.DONE:  # short, and told what it took there
+            self._tell_slow(time.monotonic() - began - answer.took / 1000)
+        return answer
+
+    def _tell_slow(self, seconds: float) -> None:
+        """Say it, once, where the way takes long."""
+        if seconds >= _SLOW and not self._told_slow:
+            self._told_slow = True
+            _log.warning(
+                "the link to %s is slow: a question was on its way for %.1f s, and a trial takes "
+                "about 25 of them",
+                self._route.name,
+                seconds,
+            )
 
     def has(self, name: bytes) -> bool:
         """Return whether what has that name is there."""

@@ -51,6 +51,28 @@ def test_a_device_that_fails_in_the_comparison_leaves_the_best_of_the_search():
     assert tuned.claim == "not compared with the default"
 
 
+class Drifting(MadeUp):
+    """Doubts what it measured first, once it has measured 30."""
+
+    doubted = False
+
+    def doubtful(self, workload):
+        if self.doubted or len(self.measured) < 30:
+            return ()
+        self.doubted = True
+        return self.measured[4:9]
+
+
+def test_what_a_device_doubts_is_measured_again_and_counts_once(tmp_path):
+    device = Drifting()
+    tuned = run(device, records=tmp_path / "r.db", trials=40, strategy="random")
+    assert len(device.measured) == 45
+    assert len({m.config for m in tuned.history}) == len(tuned.history) == 40
+    again = {m.config: m.started for m in tuned.history if m.started >= 30}
+    assert again.keys() >= set(device.measured[4:9]), "the later time counts"
+    assert "5 candidates of a machine that has changed: measured again" in tuned.notes
+
+
 class Vandal(threading.Thread):
     """Kills and stops processes of a device, at random times, as long as it is entered."""
 

@@ -109,7 +109,7 @@ def test_a_restart_of_the_server_is_survived(store, cluster):
     assert store.add([record(1)]) == (2,)
 
 
-def test_a_killed_server_is_waited_for_and_has_lost_nothing(store, cluster):
+def test_a_killed_server_is_waited_for_and_has_lost_nothing(store, cluster, caplog):
     store.add([record(n) for n in range(50)])
     cluster.kill()
     starting = threading.Timer(0.3, cluster.start)
@@ -117,6 +117,9 @@ def test_a_killed_server_is_waited_for_and_has_lost_nothing(store, cluster):
     assert store.add([record(50)]) == (51,)
     starting.join()
     assert [r.config for r in store] == [config(n) for n in range(51)]
+    assert [r.message.split(", which went away (")[0] for r in caplog.records] == [
+        f"waiting for {store.location}"
+    ]
 
 
 @pytest.mark.usefixtures("soon")

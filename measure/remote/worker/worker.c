@@ -104,6 +104,16 @@ static void fault(const char *what) {
 
 /* ---- its folder ---- */
 
+/* A worker that is stopped cannot see that its tuner gave it up, and may hold the lease. */
+static void end_stopped(const char *number) {
+  long pid = 0;
+  char text[600];
+  for (; *number >= '0' && *number <= '9' && pid < 1l << 30; number++)
+    pid = 10 * pid + *number - '0';
+  const char *state = strrchr(text_of(text, sizeof text, "/proc/%ld/stat", pid), ')');
+  if (pid > 1 && state && !strncmp(state, ") T", 3)) kill((pid_t)pid, SIGKILL);
+}
+
 /* A folder that is locked while its worker lives; those of others that were killed go. Machines may
  * share the root, and a network file system need not tell them of each other's locks. */
 static int make_folder(const char *root) {
@@ -117,7 +127,10 @@ static int make_folder(const char *root) {
       continue;
     snprintf(path, sizeof path, "%s/%s", root, e->d_name);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) remove_folder(path);
+    if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB))
+      remove_folder(path);
+    else if (fd >= 0)
+      end_stopped(e->d_name + strlen(PREFIX));
     if (fd >= 0) close(fd);
   }
   if (entries) closedir(entries);

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -18,6 +21,7 @@ from loopwright.measure.fleet import cluster, crew
 from loopwright.measure.fleet.device import FleetDevice
 from loopwright.measure.fleet.nodes import drained
 from loopwright.measure.fleet.view import look
+from loopwright.measure.remote.route import SSH
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.store import RecordStore
@@ -29,8 +33,13 @@ TARGET = Target(features=("+avx2", "+fma"))
 
 @pytest.fixture(scope="module")
 def ray_cluster(tmp_path_factory):
+    board = tmp_path_factory.mktemp("board")
+    shell = board / "ssh"  # of this machine, in place of another one's
+    shell.write_text(f"#!/bin/sh\nXDG_CACHE_HOME={board} exec sh\n")
+    shell.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (
+            (SSH, str(shell)),
             ("RAY_AUTH_MODE", "disabled"),
             ("RAY_USAGE_STATS_ENABLED", "0"),
             ("RAY_worker_niceness", "0"),
@@ -155,7 +164,7 @@ def test_a_machine_of_another_kind_or_that_differs_from_its_like_is_not_used(
     assert [m.cost for m in found] == [cost(c) for c in configs]
 
 
-def test_a_machine_that_drifts_is_set_aside_with_what_it_measured(
+def test_a_machine_that_drifts_is_set_aside_and_what_it_measured_is_doubted(
     names, product, configs, tmp_path, monkeypatch
 ):
     slower = tmp_path / "slower"
@@ -166,11 +175,16 @@ def test_a_machine_that_drifts_is_set_aside_with_what_it_measured(
         measured_on(device, product, configs[:6])
         assert set(device.machines) == set(names)
         slower.write_text("1.5")
+        before = {m.config: m.cost for m in measured_on(device, product, configs[6:12])}
+        off = {c for c in configs[6:12] if before[c] != cost(c)}
+        assert not device.doubtful(product), "nobody has looked yet"
         monkeypatch.setattr(crew, "_CHECK", 0.0)
-        found = measured_on(device, product, configs[6:])
+        found = measured_on(device, product, configs[12:])
         assert set(device.machines) == set(names[:2])
         assert any("50 % slower than at the start" in note for note in device.notes)
-    assert [m.cost for m in found] == [cost(c) for c in configs[6:]]
+        assert off < set(device.doubtful(product)) <= set(configs[:12])
+        assert not device.doubtful(product), "each is told once"
+    assert [m.cost for m in found] == [cost(c) for c in configs[12:]]
 
 
 def test_a_machine_that_drains_takes_no_new_work(names, product, configs):
@@ -184,6 +198,26 @@ def test_a_machine_that_drains_takes_no_new_work(names, product, configs):
         assert names[0] not in device.machines
         shown = {m["name"]: m["state"] for m in look()["machines"]}
         assert shown == {names[0]: "drained", names[1]: "idle", names[2]: "idle"}
+
+
+def test_a_machine_that_went_with_its_node_is_lost_for_good(ray_cluster):
+    actor = cluster.on_node("gone", "ab" * 28)
+    try:
+        with pytest.raises(cluster.LostError, match="doesn't exist any more") as lost:
+            cluster.answer_of(actor.ask.remote("facts", {}, {}))
+        assert lost.value.gone
+    finally:
+        with contextlib.suppress(DeviceError):  # Ray may have forgotten it
+            cluster.remove("gone")
+
+
+def test_sigterm_is_left_as_it_was(tmp_path, ray_cluster):
+    joins = "import signal, sys; from loopwright.measure.fleet.joining import join\n"
+    joins += "join(sys.argv[1]); signal.raise_signal(signal.SIGTERM)"
+    command = [sys.executable, "-c", joins, ray_cluster.address]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGTERM
+    assert "SIGTERM" not in ended.stderr
 
 
 def test_a_fleet_without_machines_says_so(names, monkeypatch):
@@ -216,6 +250,24 @@ def test_candidates_are_built_by_tasks_and_equal_the_oracle(names, product):
         assert found.build_seconds > 0
         assert device.verify(product, points.default) is None
         assert _listening(".workers.worker") == set()
+
+
+@pytest.mark.slow
+def test_a_board_that_a_url_names_is_driven_by_the_head(names, product, monkeypatch):
+    staff({})
+    monkeypatch.setattr(cluster, "nodes", dict)
+    cluster.for_url("ssh://me@board")
+    try:
+        with FleetDevice(threads=1) as device:
+            assert device.machines == ("ssh://me@board",)
+            points = space(product, device.target)
+            (found,) = device.measure(product, [points.default])
+            assert found.failure is None
+            assert device.verify(product, points.default) is None
+        (machine,) = look()["machines"]
+        assert (machine["url"], machine["state"]) == ("ssh://me@board", "idle")
+    finally:
+        cluster.remove("ssh://me@board")
 
 
 @pytest.mark.slow

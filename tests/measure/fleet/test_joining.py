@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -28,6 +29,13 @@ def test_without_ray_an_error_names_the_extra(workload, monkeypatch):
     told = CliRunner().invoke(main, ["fleet", "status"])
     assert told.exit_code == 1
     assert "loopwright[ray]" in told.output
+
+
+def test_a_ray_that_does_not_know_that_the_fleet_is_on_loopback_is_told_of(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", raising=False)
+    with pytest.raises(DeviceError, match="RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 in the environ"):
+        join("127.0.0.1:6379")
 
 
 @pytest.mark.parametrize("address", ["", "ray://", "http://host:1", "host", "ray://host:1/x"])

@@ -160,6 +160,9 @@ def test_a_command_tunes_on_another_machine_and_keeps_its_records(board, tmp_pat
     assert again[1].endswith(f"--device {board}")
     done = CliRunner().invoke(main, again[1].split())
     assert "its results are right" in done.output
+    shown = CliRunner().invoke(main, ["devices", board])
+    assert "built by:     python 3" in shown.output
+    assert "\nnumpy:" not in shown.output, "it may have none"
     unreached = CliRunner().invoke(main, ["devices", "ssh:/x"])
     assert unreached.exit_code == 1
     assert unreached.output.startswith("Error: device 'ssh:/x': give \"ssh://")

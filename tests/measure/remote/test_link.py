@@ -202,6 +202,18 @@ def test_what_is_on_its_way_is_no_time_of_a_run(runner, data, monkeypatch):
     assert runner.run(data, faults.built("good"), FAST).failure is None
 
 
+def test_a_slow_link_is_said_once(runner, data, monkeypatch, caplog):
+    answered = sessions.Session._answered
+
+    def far(*words):
+        time.sleep(0.25)
+        return answered(*words)
+
+    monkeypatch.setattr(sessions.Session, "_answered", far)
+    assert runner.run(data, faults.built("good"), FAST).failure is None
+    assert [r.message.split(":")[0] for r in caplog.records] == ["the link to loopback is slow"]
+
+
 def test_a_break_when_all_is_done_ends_nothing(link, runner, data, folder):
     assert runner.run(data, faults.built("good"), FAST).failure is None
     with link:
@@ -223,6 +235,16 @@ def test_what_a_killed_worker_left_goes_with_the_next_one(link, runner, data, fo
     os.kill(first, signal.SIGKILL)
     assert runner.run(data, faults.built("good"), FAST).failure is None
     assert links.worker(folder) != first
+
+
+def test_a_worker_that_was_stopped_and_given_up_is_ended_by_the_next_one(link, folder):
+    link.start()
+    first = links.worker(folder)
+    os.kill(first, signal.SIGSTOP)
+    other = Link(links.loopback(folder))
+    other.start()
+    assert links.gone(first)
+    other.close()
 
 
 def test_folders_of_workers_of_other_machines_stay(link, folder):

@@ -5,6 +5,7 @@ The tables are in a schema of their own, `loopwright`, so that the database may 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from loopwright.transfer.records.sql import schema
 from loopwright.transfer.records.sql.database import PATIENCE, Database
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 SCHEMA = "loopwright"
 
@@ -91,9 +93,12 @@ class PostgresDatabase(Database):
                         raise
                     self.disconnect()
                     now = time.monotonic()
-                    end = now + OUTAGE if end is None else end
+                    first, end = end is None, now + OUTAGE if end is None else end
                     if not self._reached or now + pause > end:
                         raise
+                    if first:
+                        why = " ".join(self._server.hide(str(error.orig)).split())
+                        _log.warning("waiting for %s, which went away (%s)", self._shown, why)
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
 

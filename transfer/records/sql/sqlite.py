@@ -33,6 +33,7 @@ _REMEDIES = {
     "unable to open": "does the folder exist, and may you read and write there?",
     "readonly": "you may not write there; copy the file to where you may, and name the copy "
     "(--records, records= in Python)",
+    "disk I/O": "the disk may be full, or fail",
     "full": "the disk is full; nothing of this batch was stored",
 }
 """Remedies for errors of SQLite, by a part of their text."""
