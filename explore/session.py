@@ -118,9 +118,7 @@ class Session:
         ]
         here = hardware(self._machine)
         fit = [r for r in found if r.config in self.space]
-        like = [
-            r for r in fit if r.cache == self.device.cache and hardware(r.machine) == here
-        ]
+        like = [r for r in fit if r.cache == self.device.cache and hardware(r.machine) == here]
         last: dict[Config, Record] = {}
         for r in like:
             # Times of a comparison at the end are of another hour than those of the search.

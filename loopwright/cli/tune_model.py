@@ -112,9 +112,7 @@ def tune_model(network: Network, options: _Options) -> None:
                 clock=clock,
             )
             name = network.path.stem
-            built, _ = tune_fixed(
-                work, target, budget, network.records, how, network.check, name
-            )
+            built, _ = tune_fixed(work, target, budget, network.records, how, network.check, name)
     assert isinstance(built, TunedModel)  # as of all ONNX files
     path = built.export(output)
     show_tasks(built)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,6 @@ from loopwright.schedule.program.nest import (
     terms,
 )
 from loopwright.schedule.sketch.sketch import Choice, NestSketch
-from loopwright.schedule.tree.grammar import ceildiv
 
 _Tiles = np.ndarray[Any, np.dtype[np.int64]]
 """Register tiles, of shape (tiles, axes), the vector axis last."""
@@ -146,16 +145,16 @@ class _Operand:
 
     def places(self, tiles: _Tiles) -> _Numbers:
         """Places of each tile that it moves with, along the vector axis too."""
-        return tiles[:, self.moves].prod(1)
+        return _product(tiles, self.moves)
 
     def near_bytes(self, tiles: _Tiles) -> _Numbers:
         """Bytes that all steps of a tile read: of a vector operand the elements, of others the
         lines."""
         axes, each = [a for a, _ in self.apart], [size for _, size in self.apart]
         if self.vector:
-            return tiles[:, axes].prod(1) * self.taps * self.item
-        lines = ceildiv(tiles[:, axes] * np.array(each, np.int64), LINE).prod(1)
-        return lines * self.tap_lines * LINE
+            return _product(tiles, axes) * self.taps * self.item
+        lines = -(-tiles[:, axes] * np.array(each, np.int64) // LINE)
+        return _product(lines, range(len(axes))) * self.tap_lines * LINE
 
 
 @dataclass(frozen=True)
@@ -209,8 +208,8 @@ class _Judge:
         """The share of the peak that each register tile may reach: as many multiply-adds as loads
         can start at once, enough accumulators hide the latency, and what tiles compute twice is
         lost."""
-        width, rows = tiles[:, -1], tiles[:, :-1].prod(1)
-        columns = ceildiv(width, self.lanes)
+        width, rows = tiles[:, -1], _product(tiles, range(tiles.shape[1] - 1))
+        columns = -(-width // self.lanes)
         vectors = rows * columns
         useful = np.minimum(1.0, width / self.lanes)
         for (size, reduced), step in zip(self.axes, tiles.T, strict=True):
@@ -218,7 +217,7 @@ class _Judge:
             if reduced:  # what is left of it is added element by element
                 useful *= size / (whole * step + rest * self.lanes)
             else:
-                useful *= size / (ceildiv(size, step) * step)
+                useful *= size / (-(-size // step) * step)
         if not self.sums:
             return useful * (0.9 + 0.025 * np.minimum(columns, 4))
         if self.slides:
@@ -228,14 +227,15 @@ class _Judge:
         kept = sum((x.places(tiles) for x in self.operands if x.kept), np.zeros_like(rows))
         few = kept <= self.registers // 4  # which are no matter
         useful[~few & (vectors + columns + kept > self.registers)] *= 0.5
-        useful -= 0.01 * sum(tiles[:, moves].prod(1) for moves in self.sparse)
+        useful -= 0.01 * sum(_product(tiles, moves) for moves in self.sparse)
         loads = self._loads(tiles, columns) if tiles.shape[1] > 2 else columns + rows
         per_load = vectors / loads
         share = np.minimum(1.0, vectors / CPU.accumulators_in_flight) * np.minimum(1.0, per_load)
         far = self._far_bytes(tiles)
         fed = vectors * self.work / 2 * CPU.l2_bytes_per_cycle / np.maximum(far, 1)
         share = np.where(far > 0, np.minimum(share, fed), share)
-        return useful * share + 0.05 * np.minimum(per_load, 2.0)
+        scores: _Numbers = useful * share + 0.05 * np.minimum(per_load, 2.0)
+        return scores
 
     def _far_bytes(self, tiles: _Tiles) -> _Numbers:
         """Bytes of the vector operands that a step of a register tile reads from beyond the
@@ -249,10 +249,16 @@ class _Judge:
         taps."""
         total = np.zeros(len(tiles))
         for x in self.operands:
-            places = tiles[:, [a for a in x.moves if a < tiles.shape[1] - 1]].prod(1)
+            places = _product(tiles, [a for a in x.moves if a < tiles.shape[1] - 1])
             shared = (places + self.window - 1) / self.window * columns
             total += shared if x.vector else places
         return total
+
+
+def _product(tiles: _Tiles, axes: Sequence[int]) -> _Numbers:
+    """The product of each tile's sizes along some axes."""
+    found: _Numbers = tiles[:, list(axes)].prod(1)
+    return found
 
 
 def _operand(sketch: NestSketch, read: Read) -> _Operand:
