@@ -26,6 +26,8 @@ def load(path: str | os.PathLike[str]) -> Library:
     Needs neither TVM nor a compiler. Raises `LibraryError` where a file is missing, damaged, of
     another version, not ours, or made for another processor.
     """
+    if isinstance(path, str | os.PathLike) and Path(path).suffix != ".so":
+        raise LibraryError(f"{shown(path)}: give the file that ends in .so")
     path = file_at(path, "the library", LibraryError)
     code = _read_code(path)
     manifest = check_manifest(path, code)
@@ -85,8 +87,6 @@ def _loadable(path: Path, code: bytes) -> Iterator[Path]:
 
 
 def _read_code(path: Path) -> bytes:
-    if path.suffix != ".so":
-        raise LibraryError(f"{shown(path)}: give the file that ends in .so")
     try:
         return path.read_bytes()
     except OSError as error:

@@ -55,8 +55,9 @@ def best_record(
     """The record of a workload that a network is compiled by, if there is one."""
     machine = fingerprint() if machine is None else machine
     best = functools.partial(store.best, workload, target, policy=policy, machine=machine)
-    if (of_any := best()) is None:
-        return None
+    of_any = best()
+    if of_any is None and best(cache=NETWORK) is None:
+        return None  # and no space is derived
     points = space(workload, target, numerics)
     if sparse:
         points = points.whole

@@ -114,7 +114,7 @@ def test_another_processor_of_the_family_gets_its_own_code():
         ({"kind": "llvm", "mcpu": "skylake512"}, "skylake-avx512"),
         ({"kind": "llvm", "cores": 3}, "num-cores"),
         ({"kind": "llvm", "mattr": ["avx2"]}, r'write "\+avx2"'),
-        (7, "a name or a mapping"),
+        (7, "target = int 7: give a name"),
     ],
 )
 def test_a_target_that_is_not_supported_is_an_error_that_names_what_is(target, message):

@@ -191,6 +191,8 @@ def test_devices_tells_what_this_machine_is():
 
 def test_devices_are_listed_whatever_is_wrong_with_one_of_them(monkeypatch):
     class Broken:
+        here = True
+
         def __init__(self, target, *_, **__):
             if target == "cuda":
                 raise BuildError("there is no C compiler")
