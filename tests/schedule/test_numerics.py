@@ -16,6 +16,8 @@ from loopwright.schedule.registry import REWRITES
 from loopwright.schedule.space import space
 from tests.targets import narrow
 
+pytestmark = pytest.mark.sampled(0.34)
+
 UNIT = 2.0**-24
 """The rounding unit of float32."""
 TINY = 2.0**-149

@@ -16,6 +16,8 @@ from tests.sketches import default_configs, derived, of_each_program, random_con
 from tests.targets import HERE
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def tensor(name, *shape, constant=False):
     return lw.tensor(name, shape, constant=constant)
