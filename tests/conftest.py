@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what this machine, or this run, cannot do, and leave out what the fast suite samples."""
+    """Skip what this machine or this run cannot do; leave cases out that are not in the sample."""
     skips = {
         name: pytest.mark.skip(reason=f"no {name} here")
         for name, present in _PRESENT.items()
