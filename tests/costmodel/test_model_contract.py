@@ -18,6 +18,8 @@ from loopwright.costmodel.models.treegru import TreeGRU
 from loopwright.dsl.errors import LoopwrightError
 from tests.costmodel.records import data
 
+pytestmark = pytest.mark.sampled(0.34)
+
 LEARNING = [name for name in MODELS if name != "random"]
 
 

@@ -16,7 +16,7 @@ from loopwright.schedule.registry import REWRITES
 from loopwright.schedule.space import space
 from tests.targets import narrow
 
-pytestmark = pytest.mark.sampled(0.34)
+pytestmark = [pytest.mark.sampled(0.34), pytest.mark.optimized]
 
 UNIT = 2.0**-24
 """The rounding unit of float32."""
