@@ -37,6 +37,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _USUAL))
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Two workers on two cores: threads that spin while they wait for another's take ten times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Processes of one run do not wait for each other, nor for tuners outside of it.
 _OWN_LEASE = os.path.join(tempfile.gettempdir(), f"loopwright-tests-{os.getpid()}.lease")
 os.environ.setdefault("LOOPWRIGHT_LEASE", _OWN_LEASE)
