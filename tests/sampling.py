@@ -25,8 +25,9 @@ def sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     kept: set[pytest.Item] = set()
     files: dict[Any, list[pytest.Function]] = defaultdict(list)
     for item in items:
-        marked = item.get_closest_marker("sampled") is not None
-        if marked and hasattr(item, "callspec") and item.get_closest_marker("skip") is None:
+        left_out = any(item.get_closest_marker(name) is not None for name in ("slow", "skip"))
+        marked = item.get_closest_marker("sampled") is not None and hasattr(item, "callspec")
+        if marked and not left_out:
             files[item.path].append(item)
         else:
             kept.add(item)
