@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from loopwright.dsl.dtypes import HALVES
 from loopwright.dsl.expr import Binary, Cast, Expr, Read
-from loopwright.dsl.index import Index
+from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.gpu.context import contiguous_axis
 from loopwright.schedule.gpu.heuristics import GPU
@@ -40,7 +40,7 @@ def mma_sketches(group: FusionGroup, gpu: Gpu) -> Iterator[Mma]:
         copied = all(
             size % _WIDE == 0
             for r in (left, right)
-            for size in (tensor_shape(r.tensor)[-1], *map(extent, r.index[-1].indices()))
+            for size in (tensor_shape(r.tensor)[-1], *_steps(r.index[-1], k))
         )
         pipelines = ["double", "plain"]
         if gpu.async_copies and copied:
@@ -105,15 +105,35 @@ def _factors(nest: Nest) -> tuple[Read, Read] | None:
         return None
     (k,) = nest.reduce
     for read in (left, right):
-        plain = [p.plain() for p in read.index]
-        if any(p.terms and a is None for p, a in zip(read.index, plain, strict=True)):
+        along = [_along(p, k) for p in read.index]
+        if any(p.terms and a is None for p, a in zip(read.index, along, strict=True)):
             return None
-        used = [a for a in plain if a is not None]
-        if plain[-1] is None or k not in used or len(set(used)) != len(used):
+        used = [a for a in along if a is not None]
+        used += [i for p in read.index for i in _parts(p, k)]
+        if along[-1] is None or k not in used or len(set(used)) != len(used):
             return None
         if not set(used) <= set(nest.extents):
             return None
     return left, right
+
+
+def _along(subscript: Affine, k: Index) -> Index | None:
+    """The axis that a subscript runs along: its only index, or k where that is split in parts,
+    each of whole tiles."""
+    whole = not subscript.const and extent(k) % MATRIX == 0
+    coefficients = dict(subscript.terms)
+    split = coefficients.pop(k, 0) == 1 and all(c == extent(k) for c in coefficients.values())
+    return k if whole and split else subscript.plain()
+
+
+def _parts(subscript: Affine, k: Index) -> tuple[Index, ...]:
+    """The indices that number the parts of k."""
+    return tuple(i for i in subscript.indices() if i != k) if subscript.plain() is None else ()
+
+
+def _steps(subscript: Affine, k: Index) -> Iterator[int]:
+    """Extents of a subscript: those of its index, or of a part of k."""
+    yield from map(extent, (i for i in subscript.indices() if i not in _parts(subscript, k)))
 
 
 def _halves(x: Expr) -> Read | None:
@@ -126,9 +146,10 @@ def _halves(x: Expr) -> Read | None:
 def _own_axis(nest: Nest, read: Read, other: Read) -> Index | None:
     """The longest axis of the result that one factor has and the other has not, if one of it and
     the reduction axis is the factor's contiguous one."""
+    (k,) = nest.reduce
     used = {p.plain() for p in read.index} - {p.plain() for p in other.index}
     found = [a for a in nest.axes if a in used and extent(a) >= MATRIX]
-    last = read.index[-1].plain()
+    last = _along(read.index[-1], k)
     if last in found:
         return last
-    return max(found, key=extent) if found and last in nest.reduce else None
+    return max(found, key=extent) if found and last == k else None

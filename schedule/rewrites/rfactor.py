@@ -67,8 +67,8 @@ def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mappi
             gpu.multiprocessors * REWRITE.gpu_busy_results // size, steps // REWRITE.gpu_part_steps
         )
         most = 1 << max(wanted.bit_length() - 1, 0)
-        for parts in (most, most // 4):
-            if parts > 1:
+        for parts in (2 * most, most, most // 4):
+            if parts > 1 and parts * REWRITE.gpu_part_steps <= steps:
                 yield {"stage": number, "parts": parts}
 
 
