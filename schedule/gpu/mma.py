@@ -21,6 +21,7 @@ from loopwright.schedule.tree.grammar import MATRIX
 
 _WIDE = 8  # elements of 16 bytes
 _CHUNKS = (16, 32, 64)
+_HALF_BYTES, _RESULT_BYTES = 2, 4
 
 
 def mma_sketches(group: FusionGroup, gpu: Gpu) -> Iterator[Mma]:
@@ -61,26 +62,49 @@ def mma_knobs(sketch: Mma, gpu: Gpu) -> Iterator[Knob]:
 
 
 def mma_default(sketch: Mma, knobs: dict[str, tuple[Choice, ...]], gpu: Gpu) -> dict[str, Choice]:
-    """Large tiles, as far as there are enough of them for all multiprocessors."""
+    """Large tiles, as far as there are enough of them for all multiprocessors, and as much on its
+    way to them as shared memory holds."""
+    m, n = extent(sketch.m), extent(sketch.n)
+
+    def blocks(tile: Choice) -> float:
+        """Blocks for each multiprocessor."""
+        counts = [-(-size // b) for size, b in zip((m, n), _block(tile), strict=True)]
+        return math.prod(counts) * (sketch.nest.size // (m * n)) / gpu.multiprocessors
 
     def score(tile: Choice) -> float:
         wm, wn, fm, fn = tile
-        bm, bn = wm * fm * MATRIX, wn * fn * MATRIX
-        m, n = extent(sketch.m), extent(sketch.n)
-        counts = -(-m // bm), -(-n // bn)
-        rest = sketch.nest.size // (m * n)
-        each = math.prod(counts) * rest / gpu.multiprocessors
-        useful = m * n / (counts[0] * bm * counts[1] * bn)
+        bm, bn = _block(tile)
+        each = blocks(tile)
+        useful = m * n / (-(-m // bm) * bm * -(-n // bn) * bn)
         warps = min(max(each, 1), 2) * wm * wn
         cost = max(1.0, 64 * (1 / bm + 1 / bn)) + (1 / fm + 1 / fn) * 0.5
-        return float(useful * each / math.ceil(each) * math.sqrt(min(1.0, warps / 8)) / cost)
+        alone = GPU.mma_alone_share if each <= 1 else 1.0
+        return float(
+            alone * useful * each / math.ceil(each) * math.sqrt(min(1.0, warps / 8)) / cost
+        )
 
-    chosen = {"tile": max(knobs["tile"], key=score), "chunk": knobs["chunk"][-1]}
-    small = [c for c in knobs["chunk"] if c[0] <= 32]
-    chosen["chunk"] = small[-1]
-    if "slots" in knobs:
-        chosen["slots"] = (3,)
-    return chosen
+    tile = max(knobs["tile"], key=score)
+    if "slots" not in knobs:
+        return {"tile": tile, "chunk": [c for c in knobs["chunk"] if c[0] <= 32][-1]}
+    room = gpu.sm_shared_bytes // (1 if blocks(tile) <= 1 else 2)
+
+    def depth(choice: tuple[Choice, Choice]) -> tuple[bool, bool, int, int]:
+        """Rank of a chunk and a number of slots: what fits, three slots, long chunks."""
+        ((chunk,), (slots,)) = choice
+        factors = slots * sum(_block(tile)) * (chunk + _WIDE) * _HALF_BYTES
+        results = math.prod(tile[:2]) * MATRIX * tile[3] * MATRIX * _RESULT_BYTES
+        fits = factors + results <= room
+        early = chunk * (slots - 1) <= extent(sketch.k) // 2
+        return fits and early, slots >= 3, chunk, slots
+
+    chunk, slots = max(itertools.product(knobs["chunk"], knobs["slots"]), key=depth)
+    return {"tile": tile, "chunk": chunk, "slots": slots}
+
+
+def _block(tile: Choice) -> tuple[int, int]:
+    """Rows and columns of a block."""
+    wm, wn, fm, fn = tile
+    return wm * fm * MATRIX, wn * fn * MATRIX
 
 
 def _tiles(sketch: Mma, gpu: Gpu) -> Iterator[Choice]:

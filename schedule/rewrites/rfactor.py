@@ -74,16 +74,14 @@ def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mappi
 
 def _leaves_idle(stage: Tensor, program: Program, gpu: Gpu) -> bool:
     """Return whether the threads that compute a definition are much too few, each of them for
-    long."""
+    long: teams of threads, or tiles of results."""
     size, steps = _work(stage)
-    team = any(n.result.name == stage.name and reads_along(n) for n in program if n.reducer)
-    threads = size * (
-        min(steps // REWRITE.gpu_steps_per_thread, REWRITE.gpu_team_threads) if team else 1
-    )
-    return (
-        threads <= gpu.multiprocessors * REWRITE.gpu_idle_threads
-        and steps >= REWRITE.gpu_long_steps
-    )
+    if any(n.result.name == stage.name and reads_along(n) for n in program if n.reducer):
+        team = min(steps // REWRITE.gpu_steps_per_thread, REWRITE.gpu_team_threads)
+        few, long = size * team, REWRITE.gpu_long_team_steps
+        return few <= gpu.multiprocessors * REWRITE.gpu_idle_threads and steps >= long
+    few, long = gpu.multiprocessors * REWRITE.gpu_idle_results, REWRITE.gpu_long_steps
+    return size <= few and steps >= long
 
 
 def split_reduction(source: Workload, number: int, parts: int) -> Workload | None:
