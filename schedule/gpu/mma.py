@@ -86,16 +86,18 @@ def mma_default(sketch: Mma, knobs: dict[str, tuple[Choice, ...]], gpu: Gpu) -> 
     tile = max(knobs["tile"], key=score)
     if "slots" not in knobs:
         return {"tile": tile, "chunk": [c for c in knobs["chunk"] if c[0] <= 32][-1]}
-    room = gpu.sm_shared_bytes // (1 if blocks(tile) <= 1 else 2)
+    together = 1 if blocks(tile) <= 1 else 2
 
-    def depth(choice: tuple[Choice, Choice]) -> tuple[bool, bool, int, int]:
-        """Rank of a chunk and a number of slots: what fits, three slots, long chunks."""
+    def depth(choice: tuple[Choice, Choice]) -> tuple[bool, bool, bool, int, int]:
+        """Rank of a chunk and a number of slots: what fits, three slots, room for a second block,
+        long chunks."""
         ((chunk,), (slots,)) = choice
         factors = slots * sum(_block(tile)) * (chunk + _WIDE) * _HALF_BYTES
         results = math.prod(tile[:2]) * MATRIX * tile[3] * MATRIX * _RESULT_BYTES
-        fits = factors + results <= room
-        early = chunk * (slots - 1) <= extent(sketch.k) // 2
-        return fits and early, slots >= 3, chunk, slots
+        fits = factors + results <= gpu.shared_bytes
+        early = chunk * max(slots - 1, 2) <= extent(sketch.k)
+        roomy = together * (factors + results) <= gpu.sm_shared_bytes
+        return fits and early, slots >= 3, roomy, chunk, slots
 
     chunk, slots = max(itertools.product(knobs["chunk"], knobs["slots"]), key=depth)
     return {"tile": tile, "chunk": chunk, "slots": slots}

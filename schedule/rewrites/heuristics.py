@@ -47,6 +47,8 @@ class RewriteHeuristics:
     """Results that leave a multiprocessor idle for the most part: a quarter of a tile."""
     gpu_long_steps: int = 512
     """Steps of a reduction that is split where its results are so few."""
+    gpu_long_mma_steps: int = 1024
+    """Steps of one on tensor cores, which take many at once."""
     gpu_long_team_steps: int = 1024
     """Steps of one that a team of threads shares."""
     gpu_steps_per_thread: int = 16

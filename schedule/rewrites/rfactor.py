@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from loopwright.dsl.dtypes import HALVES
 from loopwright.dsl.expr import Expr, Read, Reduce
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves
-from loopwright.dsl.workload import Workload, defined, workload
+from loopwright.dsl.workload import Workload, defined, reads, workload
 from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
 from loopwright.schedule.gpu.rules import reads_along
 from loopwright.schedule.program.canonical import Program, fresh, unused
@@ -80,8 +81,9 @@ def _leaves_idle(stage: Tensor, program: Program, gpu: Gpu) -> bool:
         team = min(steps // REWRITE.gpu_steps_per_thread, REWRITE.gpu_team_threads)
         few, long = size * team, REWRITE.gpu_long_team_steps
         return few <= gpu.multiprocessors * REWRITE.gpu_idle_threads and steps >= long
-    few, long = gpu.multiprocessors * REWRITE.gpu_idle_results, REWRITE.gpu_long_steps
-    return size <= few and steps >= long
+    halves = any(r.tensor.dtype in HALVES for r in reads(defined(stage).body))
+    long = REWRITE.gpu_long_mma_steps if halves and gpu.tensor_cores else REWRITE.gpu_long_steps
+    return size <= gpu.multiprocessors * REWRITE.gpu_idle_results and steps >= long
 
 
 def split_reduction(source: Workload, number: int, parts: int) -> Workload | None:
