@@ -220,6 +220,18 @@ class EncodedSpace:
             new[leave] = self.moved(points[leave], target[leave])
         return new
 
+    def around(self, point: Points) -> tuple[Points, Points]:
+        """The points that differ from one, of shape (1 + K,), in one knob, legal or not; and
+        which knob."""
+        counts = self.tables.counts[point[0]]
+        knobs = np.repeat(np.arange(len(counts)), counts)
+        choices = np.concatenate([np.arange(count) for count in counts])
+        other = choices != point[1 + knobs]
+        knobs, choices = knobs[other], choices[other]
+        points = np.repeat(point[None], len(knobs), axis=0)
+        points[np.arange(len(knobs)), 1 + knobs] = choices
+        return points, knobs
+
     def moved(self, points: Points, sketch: Points) -> Points:
         """The points carried over to other sketches: knobs of the same name get the choice that
         is nearest in value, new ones their default."""
