@@ -100,23 +100,14 @@ class _Process:
 
     def _expected_improvement(self, values: Points) -> Floats:
         covariance = self._covariance(values)
-        mean = covariance @ self._answers
         left = 1 + _NOISE - np.einsum("ij,ij->i", covariance @ self._inverse, covariance)
-        deviation = np.sqrt(self._amplitude * np.maximum(left, 1e-9))
-        gain = (self._costs.min() - mean) / deviation
-        density = np.exp(-0.5 * gain**2) / math.sqrt(2 * math.pi)
-        result: Floats = deviation * (gain * _cumulative(gain) + density)
-        return result
+        mean = covariance @ self._answers
+        return expected_improvement(mean, self._amplitude * left, self._costs.min())
 
     def _covariance(self, values: Points, known: Points | None = None) -> Floats:
         known = self._known if known is None else known
-        tables = self._encoded.tables.apart
-        result = np.zeros((len(values), len(known)))
-        for weight, table, one, other in zip(self.weights, tables, values.T, known.T, strict=True):
-            if (one != one[:1]).any() or (other != one[0]).any():
-                # As a product of matrices: faster than to look pairs up.
-                result += weight * table[one] @ np.eye(len(table))[other].T
-        return np.exp(-result)
+        result: Floats = np.exp(-distances(self._encoded, self.weights, values, known))
+        return result
 
     def _likeliest(self, weights: Floats) -> Floats:
         """The weights after one step of each that makes the costs more likely."""
@@ -151,6 +142,23 @@ class _Process:
         return likelihood + _PRIOR * float((np.log(weights / _WEIGHT) ** 2).sum())
 
 
-def _cumulative(x: Floats) -> Floats:
-    """The cumulative distribution of the normal one."""
-    return np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in x.tolist()])
+def distances(encoded: EncodedSpace, weights: Floats, some: Points, others: Points) -> Floats:
+    """Σ_j w_j d_j between points, by their components but the last one; shape (n, m)."""
+    result = np.zeros((len(some), len(others)))
+    for weight, table, one, other in zip(
+        weights, encoded.tables.apart, some.T, others.T, strict=True
+    ):
+        if (one != one[:1]).any() or (other != one[0]).any():
+            # As a product of matrices: faster than to look pairs up.
+            result += weight * table[one] @ np.eye(len(table))[other].T
+    return result
+
+
+def expected_improvement(mean: Floats, variance: Floats, best: float) -> Floats:
+    """The expected improvement on the best by normal values of these means and variances."""
+    deviation = np.sqrt(np.maximum(variance, 1e-9))
+    gain = (best - mean) / deviation
+    density = np.exp(-0.5 * gain**2) / math.sqrt(2 * math.pi)
+    below = np.array([0.5 * math.erfc(-g / math.sqrt(2)) for g in gain.tolist()])
+    result: Floats = deviation * (gain * below + density)
+    return result
