@@ -122,13 +122,13 @@ class EncodedSpace:
 
     def points(self, configs: Iterable[Config]) -> Points:
         """The points of configs. Raises `ConfigError` for one that is not of the space."""
-        rows = np.zeros((0, self.width), np.int64)
+        rows = []
         for config in configs:
             sketch = self.space.sketch(config.sketch)
             numbers = sketch.numbers(config)
-            row = (self._numbers[sketch.name], *numbers, *[0] * (self.width - 1 - len(numbers)))
-            rows = np.concatenate([rows, np.array([row], np.int64)])
-        return rows
+            padding = [0] * (self.width - 1 - len(numbers))
+            rows.append((self._numbers[sketch.name], *numbers, *padding))
+        return np.array(rows, np.int64).reshape(-1, self.width)
 
     def configs(self, points: Points) -> list[Config]:
         """The configs of points."""
