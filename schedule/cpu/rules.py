@@ -38,6 +38,7 @@ from loopwright.schedule.program.nest import (
     Nest,
     extent,
     in_place,
+    is_order,
     predicated_reads,
     sliding,
     stride,
@@ -51,6 +52,8 @@ from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, 
 def nest_sketches(nest: Nest, context: NestContext) -> Iterator[NestSketch]:
     """The structures for one nest, the most promising first, each derived when it is asked for;
     some come twice."""
+    if is_order(nest):
+        return iter((NestSketch(nest, None, (), nest.axes, nest.reduce),))
     if nest.sparse is not None:
         return iter((_sparse_sketch(nest, context),))
     found = (
@@ -79,7 +82,7 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
     nest = sketch.nest
     if sketch.tile:
         yield Knob("tile", tuple(register_tiles(sketch, context)))
-    if not context.rows:
+    if not context.rows and not is_order(nest):
         for place, axis in enumerate(nest.axes):
             yield Knob(f"block{place}_", tuple((q,) for q in counts(extent(axis))))
     if sketch.unrolled:
@@ -95,7 +98,7 @@ def default_choices(
     if "tile" in knobs:
         chosen["tile"] = best_tile(sketch, context)
     sizes = dict(zip(sketch.tile, chosen.get("tile", ()), strict=True))
-    if not context.rows:
+    if not context.rows and not is_order(sketch.nest):
         for axis, wanted in _default_blocks(sketch, sizes, context).items():
             name = f"block{sketch.nest.axes.index(axis)}_"
             choices, tiles = knobs[name].choices, -(-extent(axis) // sizes.get(axis, 1))
