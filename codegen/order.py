@@ -15,11 +15,16 @@ from loopwright.schedule.tree.grammar import (
     order_parts,
 )
 
-_KINDS = (
+KINDS = (
     *("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "bfloat16", "float32"),
     *("uint64", "int64", "float64"),
 )
 """Types by the numbers that order.c has for them."""
+
+
+def words(dtype: str) -> int:
+    """Words of 8 bytes that a call needs for each element."""
+    return 4 if item_bytes(dtype) == 8 else 2
 
 
 @dataclass(frozen=True)
@@ -59,14 +64,14 @@ class OrderCall:
         parts = order_parts(loop)
         assert parts is not None, loop
         along, store, load = parts
-        words = 4 if item_bytes(load.dtype) == 8 else 2
-        items = Buffer(f"{store.buffer.name}.items", (along.extent * words,), "uint64", "heap")
+        size = along.extent * words(load.dtype)
+        items = Buffer(f"{store.buffer.name}.items", (size,), "uint64", "heap")
         return OrderCall(
             Row.of(store.buffer, store.index, loop.var),
             loop.extent,
             Row.of(load.buffer, load.index, along.var),
             along.extent,
             items,
-            _KINDS.index(load.dtype),
+            KINDS.index(load.dtype),
             loop.kind == "greatest",
         )

@@ -39,9 +39,9 @@ DIVISIONS = {"floordiv": "//", "mod": "%", "trunc_div": "trunc_div", "fmod": "fm
 FLOAT_ONLY = (*FLOAT_FUNCTIONS, "div", "atan2")
 REDUCERS = ("sum", "max", "min", "prod")
 ORDERS = ("greatest", "least")
-"""Reducers whose value is the place of the r-th element, counted along the reduction: the greatest
-or the least first. An index r of the left that is not on the right counts these ranks; without one
-it is rank 0. Equal elements are in the order of their places, and NaN is greater than all numbers."""
+"""Reducers whose value is the place of the r-th element along the reduction: the greatest or the
+least first. An index of the left that is not on the right counts ranks r; without one, r is 0.
+Equal elements are in the order of their places, and NaN is greater than all numbers."""
 _UFUNCS = {f: name for name, f in (UNARY | BINARY).items() if isinstance(f, np.ufunc)}
 _UFUNCS[np.power] = "pow"
 _MOST_PRODUCTS = 8  # factors of a power that is written as a product

@@ -244,9 +244,7 @@ def _check_depth(name: str, body: Expr) -> None:
             )
 
 
-def _check_order(
-    name: str, axes: tuple[Index, ...], inner: tuple[Index, ...], body: Expr
-) -> None:
+def _check_order(name: str, axes: tuple[Index, ...], inner: tuple[Index, ...], body: Expr) -> None:
     ranks = ranks_of(axes, body)
     if len(inner) != 1 or len(ranks) > 1:
         raise NotationError(

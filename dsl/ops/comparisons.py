@@ -7,13 +7,13 @@ is vector code without branches, but a full sort takes n^2 comparisons.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import ORDERS, Expr, Read
-from loopwright.dsl.index import Index
+from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import ranks_of
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import map_leaves
@@ -32,13 +32,26 @@ def by_comparisons(given: Workload, chosen: Callable[[Definition], bool]) -> Wor
     copies: dict[Tensor, Tensor] = {t: t for t in given.inputs}
     for stage in given.stages:
         d = defined(stage)
-        body = map_leaves(d.body, lambda r: Read(copies[r.tensor], r.index), lambda p: p)
+        body = _moved(d, copies)
         copy = copies[stage] = Tensor(stage.name, stage.shape, stage.dtype)
         if _is_chosen(d, chosen):
             _compare(copy, Definition(d.axes, d.reduce, d.reducer, body))
         else:
             copy.definition = Definition(d.axes, d.reduce, d.reducer, body)
     return workload(*(copies[t] for t in given.outputs), inputs=given.inputs)
+
+
+def _moved(d: Definition, copies: Mapping[Tensor, Tensor]) -> Expr:
+    """A definition's body, of copies and with the extents that its loops have."""
+    known = {i: i for i in (*d.axes, *d.reduce)}
+
+    def position(p: Affine) -> Affine:
+        return p.replace(known.__getitem__)
+
+    def read(r: Read) -> Expr:
+        return Read(copies[r.tensor], tuple(map(position, r.index)))
+
+    return map_leaves(d.body, read, position)
 
 
 def _is_chosen(d: Definition, chosen: Callable[[Definition], bool]) -> bool:

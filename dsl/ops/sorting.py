@@ -9,6 +9,8 @@ Values are what lies at these places. `by_comparisons` states the same by sums o
 
 from __future__ import annotations
 
+from typing import Any
+
 from loopwright.dsl import functions as f
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import Reduce
@@ -51,8 +53,10 @@ def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
 def _ordered(op: str, x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
     shape = any_shape(op, "x", x, 1)
     at = axis_of(op, axis, len(shape))
-    least = shape[at].span()[0] if isinstance(shape[at], Size) else shape[at]
-    if k is not shape[at] and (isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= least):
+    extent: Any = shape[at]
+    least = extent.span()[0] if isinstance(extent, Size) else extent
+    fits = isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= least
+    if k is not extent and not fits:
         raise NotationError(f"{op}: k is {k!r}; it is an integer from 1 to {least}")
     axes = [Index(f"i{d}", n) for d, n in enumerate(shape)]
     row = (*axes[:at], Index("c", shape[at]), *axes[at + 1 :])

@@ -17,6 +17,8 @@ class CpuHeuristics:
     saves."""
     compared_elements: int = 16
     """Elements of a row whose order is told by comparing all with all, at most."""
+    ordered_steps: int = 32
+    """Steps of a loop for which an element counts that is put in order."""
     gather_cost: float = 4.0
     """Cost of a read that is no vector."""
     sliding_cost: float = 0.2

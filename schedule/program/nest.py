@@ -37,7 +37,8 @@ class Nest:
     ----------
     out, index: what is written and where, in terms of `axes`.
     axes, reduce: the loops, with their extents.
-    reducer: sum, max, min, prod, or an order's greatest and least; None for an element-wise nest, whose `body` is the value itself.
+    reducer: sum, max, min, prod, or an order's greatest and least; None for an element-wise nest,
+        whose `body` is the value itself.
     result: the tensor that the reduction defines; in `epilogue` a read of it stands for the
         accumulator.
     epilogue: what is written, or None for the reduction's value itself.
@@ -159,8 +160,8 @@ def nests(workload: Workload) -> tuple[Nest, ...]:
         index = tuple(axis.affine() for axis in d.axes)
         nest = _resolved(Nest(stage, index, d.axes, d.reduce, d.reducer, d.body, stage))
         if is_order(nest) and not _is_plain(nest.body):
-            made, nest = _row_before(nest, names)
-            result.append(made)
+            row, nest = _row_before(nest, names)
+            result.append(row)
         if nest.reducer is not None and gathers(nest):
             made, nest = _gathered_before(nest, names)
             result += made

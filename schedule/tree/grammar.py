@@ -18,9 +18,9 @@
     buffer = Buffer(name, shape, dtype, scope)
     scope  = "argument" | "heap" | "register" | "shared" | "matrix_a" | "matrix_b" | "accumulator"
 
-A loop of kind "greatest" or "least" puts a row in order, and is one call of the run-time. It counts
-ranks, and its body is a loop over places around one store of one load (cast to int32, in which
-places are). What is stored at a rank is the place of the element of that rank.
+A loop of kind "greatest" or "least" puts a row in order, and is one call of the run-time. It
+counts ranks, and its body is a loop over places around one store of one load (cast to int32, in
+which places are). What is stored at a rank is the place of the element of that rank.
 
 In the tree of a GPU program every top-level statement that is not an `Allocate` is a *kernel*: a
 chain of directly nested "block" loops, and directly inside of it `Let`s and one chain of "thread"
@@ -357,8 +357,9 @@ def order_parts(loop: Loop) -> tuple[Loop, Store, Load] | None:
     if not isinstance(store, Store) or not isinstance(store.value, Cast):
         return None
     load = store.value.x
-    plain = isinstance(load, Load) and not load.clamped
-    return (places, store, load) if plain and store.buffer.dtype == "int32" else None
+    if not isinstance(load, Load) or load.clamped or store.buffer.dtype != "int32":
+        return None
+    return places, store, load
 
 
 def variables(linear: Linear) -> Iterator[Var]:

@@ -15,10 +15,12 @@ static void ORDER(keys)(KEY *keys, const char *row, ptrdiff_t step, int count, i
     for (int i = 0; i < count; i++) keys[i] = (KEY)~keys[i];
 }
 
-static void ORDER(insert)(ITEM *items, int count) {
+/* The first items in order, the others lost. */
+static void ORDER(insert)(ITEM *items, int wanted, int count) {
   for (int i = 1; i < count; i++) {
     ITEM item = items[i];
     int at = i;
+    if (i >= wanted && BEFORE(items[at = wanted - 1], item)) continue;
     for (; at > 0 && BEFORE(item, items[at - 1]); at--) items[at] = items[at - 1];
     items[at] = item;
   }
@@ -94,7 +96,7 @@ static int ORDER(select)(ITEM *heap, int wanted, const char *row, ptrdiff_t step
 
 static void ORDER(order)(int32_t *places, ptrdiff_t places_step, int wanted, const char *row,
                          ptrdiff_t step, int extent, int kind, int greatest, ITEM *items) {
-  if (wanted > extent / 16 ||
+  if (extent <= ORDER_FEW || wanted > extent / 16 ||
       !ORDER(select)(items, wanted, row, step, extent, kind, greatest)) {
     KEY keys[ORDER_BLOCK];
     for (int first = 0; first < extent; first += ORDER_BLOCK) {
@@ -103,7 +105,7 @@ static void ORDER(order)(int32_t *places, ptrdiff_t places_step, int wanted, con
       for (int i = 0; i < count; i++) items[first + i] = MAKE(keys[i], first + i);
     }
     if (extent <= ORDER_FEW)
-      ORDER(insert)(items, extent);
+      ORDER(insert)(items, wanted, extent);
     else
       items = ORDER(by_bytes)(items, items + extent, extent);
   }

@@ -6,7 +6,6 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.ops import sorting
 from tests.dsl.compute import compute, draw
 
 
@@ -41,15 +40,6 @@ def test_the_greatest_elements_and_their_places_are_in_order(shape, axis, k, nan
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(compute(values, {x: a}), np.take_along_axis(a, expected, axis))
-
-
-@pytest.mark.parametrize("n", [9, 17, 64, 65])
-@pytest.mark.parametrize("largest", [True, False])
-def test_a_tournament_of_blocks_finds_the_same(monkeypatch, n, largest):
-    monkeypatch.setattr(sorting, "_BLOCK", 4)
-    x, a = drawn((3, n), "float32", 4)
-    places = compute(ops.topk(x, 2, 1, largest)[1], {x: a})
-    np.testing.assert_array_equal(places, in_order(a, 1, largest)[:, :2])
 
 
 @pytest.mark.parametrize("descending", [True, False])
