@@ -210,7 +210,7 @@ class Tensor(_NoArithmetic):
                 "or reduce with lw.max, lw.min, lw.prod"
             )
         if reducer in ORDERS:
-            _check_order(self.name, axes, inner, body)
+            _check_order(self.name, axes, extents, body)
         if inner and body.dtype == "bool":
             raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
@@ -244,12 +244,19 @@ def _check_depth(name: str, body: Expr) -> None:
             )
 
 
-def _check_order(name: str, axes: tuple[Index, ...], inner: tuple[Index, ...], body: Expr) -> None:
-    ranks = ranks_of(axes, body)
+def _check_order(
+    name: str, axes: tuple[Index, ...], extents: Mapping[Index, int], body: Expr
+) -> None:
+    ranks, inner = ranks_of(axes, body), [i for i in extents if i not in axes]
     if len(inner) != 1 or len(ranks) > 1:
         raise NotationError(
             f"{name}: an order is along one index that is on the right alone, and one index on "
             f"the left alone counts ranks; these are {len(inner)} and {len(ranks)}"
+        )
+    if any(extents[r] > extents[inner[0]] for r in ranks):
+        raise NotationError(
+            f"{name}: {ranks[0]} counts {extents[ranks[0]]} ranks, and there are "
+            f"{extents[inner[0]]} elements in order: give it as many at most"
         )
 
 

@@ -170,8 +170,10 @@ class _Checker:
         vector = loop.kind == "vectorized" and not one
         self._add(vector, lambda i: f"vectorized loop {name} holds something other than one store")
         if loop.kind in ORDERS:
-            formed = order_parts(loop) is not None
-            self._add(not formed, lambda i: f"loop {name} holds something other than an order")
+            parts = order_parts(loop)
+            self._add(parts is None, lambda i: f"loop {name} holds something other than an order")
+            more = parts is not None and np.greater(loop.extent, parts[0].extent)
+            self._add(more, lambda i: f"loop {name} has more ranks than there are elements")
         if loop.bound is not None:
             self._range(loop.bound)
         outside, self.runs = self.runs, (*self.runs, np.greater(loop.extent, 0))

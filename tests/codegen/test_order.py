@@ -114,11 +114,11 @@ def test_what_is_computed_is_put_in_order_as_it_is(n):
 
 
 def test_an_axis_of_open_size_is_put_in_order(tmp_path):
-    n = lw.dim("n", 9, 700)
+    n = lw.dim("n", 9, 80)
     x = lw.tensor("X", (3, n))
     lw.build(lw.workload(lw.ops.sort(x), lw.ops.topk(x, 9)[1])).export(tmp_path / "rows.so")
     library = lw.load(tmp_path / "rows.so")
-    for size in (9, 16, 17, 333, 700):
+    for size in (9, 16, 17, 79, 80):
         a = np.random.default_rng(size).integers(-99, 99, (3, size)).astype(np.float32)
         ordered, places = library(a)
         np.testing.assert_array_equal(ordered, np.sort(a))

@@ -15,7 +15,7 @@
 
 /* One loop for elements that are neighbours, in vectors, and one for others. */
 #define ORDER_EACH(T, KEY_OF_BITS)                                                            \
-  if (step == sizeof(T))                                                                      \
+  if (step == (ptrdiff_t)sizeof(T))                                                           \
     for (int i = 0; i < count; i++) {                                                         \
       T bits = ((const T *)row)[i];                                                           \
       keys[i] = KEY_OF_BITS;                                                                  \

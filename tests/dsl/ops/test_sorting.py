@@ -6,6 +6,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.errors import NotationError
+from loopwright.dsl.expr import Reduce
 from tests.dsl.compute import compute, draw
 
 
@@ -56,3 +57,15 @@ def test_all_types_are_sorted_and_equal_elements_stay_in_their_places(dtype, des
 def test_more_elements_than_there_are_is_an_error():
     with pytest.raises(NotationError, match="topk: k is 4; it is an integer from 1 to 3"):
         ops.topk(lw.tensor("X", (5, 3)), 4)
+
+
+def test_an_order_is_along_one_index_and_has_ranks_for_its_elements_alone():
+    x, (i, j, c) = lw.tensor("X", (5, 3)), lw.indices("i j c")
+    first, (r,) = lw.tensor("first"), lw.indices("r", r=4)
+    first[i] = Reduce("greatest", x[i, c])
+    a = draw(x)
+    np.testing.assert_array_equal(compute(first, {x: a}), a.argmax(1))
+    with pytest.raises(NotationError, match="r counts 4 ranks, and there are 3 elements"):
+        lw.tensor("P")[i, r] = Reduce("least", x[i, c])
+    with pytest.raises(NotationError, match="these are 2 and 0"):
+        lw.tensor("P", ())[()] = Reduce("least", x[i, j])
