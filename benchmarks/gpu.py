@@ -43,7 +43,7 @@ def ours(row: Row, processors: int, expected: str, trials: int, records: Path) -
     """Our contender, tuned now unless the store has as many trials."""
     if not trials:
         return gpu_contract.peer("ours", row, processors, expected)
-    found = lw.tune(row.request.workload, "cuda", trials, records=records)
+    found = lw.tune(row.request.workload, target="cuda", trials=trials, records=records)
     return gpu_contract.peer("ours", row, processors, expected, config=found.config.to_json())
 
 

@@ -95,15 +95,19 @@ class Processes:
         return Result((), answer.get("facts", {}), note, failed="failed" in answer)
 
     def _ask(self, peer: Peer, question: dict[str, Any]) -> dict[str, Any]:
-        """A process that ends, or does not answer in time, is replaced at the next question."""
+        """A process that ends, fails, or does not answer in time is replaced at the next question:
+        a failure may have broken more, such as a GPU's context."""
         key = (peer.name, peer.threads)
         if key not in self._running:
             self._running[key] = _Process(peer.threads, self._patience)
         try:
-            return self._running[key].ask(question)
+            answer = self._running[key].ask(question)
         except (EOFError, BrokenPipeError, TimeoutError) as error:
             status = self._running.pop(key).kill()
             return {"failed": str(error) or f"its process ended with status {status}"}
+        if "failed" in answer:
+            self._running.pop(key).kill()
+        return answer
 
     def close(self) -> None:
         while self._running:

@@ -19,6 +19,7 @@ from loopwright.codegen.target import cpu_features, resolve
 from loopwright.dsl.errors import (
     BuildError,
     ConfigError,
+    DeviceLostError,
     LibraryError,
     TargetError,
 )
@@ -212,8 +213,8 @@ def _gpu_library(made: Program, compiled: Compiled, name: str) -> Library:
     code = GpuCode.from_bytes(compiled.objects[0])
     try:
         program = load_program(code)
-    except (LibraryError, TargetError):
-        if code.language == "opencl":
+    except (LibraryError, TargetError) as error:
+        if code.language == "opencl" or isinstance(error, DeviceLostError):
             raise
         program = None  # it was built for another machine's GPU
     origin = Origin(target=str(made.target), extra=_described(made))

@@ -69,6 +69,7 @@ def timed(
     if not found <= most:
         raise ValueError(f"wrong: its results deviate by {found:.1e} of the largest")
     timer, graph = (made.timer, False) if made.timer else _timer(made.run)
+    timer.made = made  # the memory that a graph works on lives as long as its timer
     return timer, {"error": found, "graph": graph, **made.facts}
 
 

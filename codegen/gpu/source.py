@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from loopwright.codegen.devices.code import Launch, Plan
@@ -102,16 +105,40 @@ def _text(name: str, function: Any, kind: str) -> str:
     target = _tvm_target(kind)
     function = function.with_attr("target", target).with_attr("calling_conv", _DEVICE_KERNEL)
     function = function.with_attr("tirx.is_global_func", True)
+    _leave_to_us()
+    token = _WRITES.set(True)
     try:
         module = tirx.transform.LowerIntrin()(tvm.IRModule({name: function}))
         built = tvm.get_global_func(f"target.build.{kind}")(module, target)
     except Exception as error:  # TVM's errors have no root of their own
         raise BuildError(f"TVM could not write {name} as {kind}: {error}") from error
+    finally:
+        _WRITES.reset(token)
     text = str(built.inspect_source())
     if kind == "opencl":
         return text
     head = 'extern "C" __global__'
     return head + text.rsplit(head, 1)[1]
+
+
+_COMPILE = "tvm_callback_cuda_compile"
+_WRITES: ContextVar[bool] = ContextVar("_WRITES", default=False)
+"""Whether TVM is asked for the text of one of our kernels, in this thread."""
+
+
+@functools.cache
+def _leave_to_us() -> None:
+    """Keep TVM from compiling the kernels that it writes for us.
+
+    Where a GPU is, TVM compiles what it writes at once. Our kernels' texts are not whole yet, and
+    are compiled by nvcc later.
+    """
+    compile_theirs = tvm.get_global_func(_COMPILE)
+
+    def compile_others(code: str) -> Any:
+        return code.encode() if _WRITES.get() else compile_theirs(code)
+
+    tvm_ffi.register_global_func(_COMPILE, compile_others, override=True)
 
 
 def _tvm_target(kind: str) -> Any:

@@ -43,6 +43,8 @@ class GpuHeuristics:
     """Accumulators of a warp, of 8 registers each."""
     mma_warps: int = 8
     """Warps of a block, at most."""
+    mma_alone_share: float = 0.9
+    """Speed of a block that has its multiprocessor for itself, and waits at its barriers."""
     inlined_uses: int = 32
     """Evaluations of an element that cost less than a kernel that stores it."""
     unrolled_window_steps: int = 16

@@ -155,8 +155,8 @@ class SharedTile:
         return (slot, *(where[d] for d in self.order))
 
     def axis_of(self, index: Index) -> int:
-        """The axis of the buffer along which a plain index runs."""
-        d = next(d for d, p in enumerate(self.read.index) if p.plain() == index)
+        """The axis of the buffer along which an index runs that one subscript has."""
+        d = next(d for d, p in enumerate(self.read.index) if index in p.indices())
         return self.order.index(d) + 1
 
     def copy(

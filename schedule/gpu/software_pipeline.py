@@ -104,7 +104,7 @@ class SoftwarePipeline(ABC):
         stmts = pipelines[self.pipeline](self.chunk, [*whole, *windows], Linear())
         short = {**self.chunk, chunked: ceildiv(np.maximum(rest, 1), self.least) * self.least}
         start = Linear((), extent(chunked) - rest)
-        fill = chunked if self.least > 1 else None
+        fill = chunked if np.any(extent(chunked) % self.least) else None
         tail = self._plain(short, [(chunked, 1), *windows], start, fill)
         guard = self.kernel.var("rest", np.minimum(rest, 1))
         return [*stmts, Loop(guard, np.minimum(rest, 1), "serial", tuple(tail))]

@@ -43,8 +43,14 @@ class RewriteHeuristics:
     """Results that keep a multiprocessor busy: a tile of 64×64."""
     gpu_idle_threads: int = 256
     """Threads that leave a multiprocessor nearly idle."""
-    gpu_long_steps: int = 1024
+    gpu_idle_results: int = 1024
+    """Results that leave a multiprocessor idle for the most part: a quarter of a tile."""
+    gpu_long_steps: int = 512
     """Steps of a reduction that is split where its results are so few."""
+    gpu_long_mma_steps: int = 1024
+    """Steps of one on tensor cores, which take many at once."""
+    gpu_long_team_steps: int = 1024
+    """Steps of one that a team of threads shares."""
     gpu_steps_per_thread: int = 16
     """Steps of a thread that shares a reduction."""
     gpu_team_threads: int = 256

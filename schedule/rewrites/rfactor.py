@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from loopwright.dsl.dtypes import HALVES
 from loopwright.dsl.expr import REDUCERS, Expr, Read, Reduce
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves
-from loopwright.dsl.workload import Workload, defined, workload
+from loopwright.dsl.workload import Workload, defined, reads, workload
 from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
 from loopwright.schedule.gpu.rules import reads_along
 from loopwright.schedule.program.canonical import Program, fresh, unused
@@ -67,23 +68,22 @@ def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mappi
             gpu.multiprocessors * REWRITE.gpu_busy_results // size, steps // REWRITE.gpu_part_steps
         )
         most = 1 << max(wanted.bit_length() - 1, 0)
-        for parts in (most, most // 4):
-            if parts > 1:
+        for parts in (2 * most, most, most // 4):
+            if parts > 1 and parts * REWRITE.gpu_part_steps <= steps:
                 yield {"stage": number, "parts": parts}
 
 
 def _leaves_idle(stage: Tensor, program: Program, gpu: Gpu) -> bool:
     """Return whether the threads that compute a definition are much too few, each of them for
-    long."""
+    long: teams of threads, or tiles of results."""
     size, steps = _work(stage)
-    team = any(n.result.name == stage.name and reads_along(n) for n in program if n.reducer)
-    threads = size * (
-        min(steps // REWRITE.gpu_steps_per_thread, REWRITE.gpu_team_threads) if team else 1
-    )
-    return (
-        threads <= gpu.multiprocessors * REWRITE.gpu_idle_threads
-        and steps >= REWRITE.gpu_long_steps
-    )
+    if any(n.result.name == stage.name and reads_along(n) for n in program if n.reducer):
+        team = min(steps // REWRITE.gpu_steps_per_thread, REWRITE.gpu_team_threads)
+        few, long = size * team, REWRITE.gpu_long_team_steps
+        return few <= gpu.multiprocessors * REWRITE.gpu_idle_threads and steps >= long
+    halves = any(r.tensor.dtype in HALVES for r in reads(defined(stage).body))
+    long = REWRITE.gpu_long_mma_steps if halves and gpu.tensor_cores else REWRITE.gpu_long_steps
+    return size <= gpu.multiprocessors * REWRITE.gpu_idle_results and steps >= long
 
 
 def split_reduction(source: Workload, number: int, parts: int) -> Workload | None:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.codegen.fake_cuda.emulation import fake_driver
+from tests.codegen.fake_cuda.emulation import fake_driver, fake_runtime
 
 CHECKS = Path(__file__).parent / "fake_cuda/checks.py"
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder, *command, **environment):
-    path = f"{fake_driver(folder)}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+def run(folder, *command, driver=fake_driver, **environment):
+    path = f"{driver(folder)}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     return subprocess.run(
         [sys.executable, *command],
         capture_output=True,
@@ -53,3 +53,18 @@ def test_a_gpu_that_cannot_be_used_is_an_error_with_a_remedy(tmp_path, environme
     done = run(tmp_path, "-c", code, **environment)
     assert message in done.stdout, done.stderr
     assert "opencl" in done.stdout
+
+
+def test_tvm_writes_kernels_and_leaves_compiling_them_to_us_where_it_could(tmp_path):
+    code = (
+        "import tvm, loopwright as lw\n"
+        "assert tvm.get_global_func('ffi.Module.create.cuda', allow_missing=True) is not None\n"
+        "from loopwright.codegen.build import program\n"
+        "from loopwright.codegen.gpu.source import gpu_program\n"
+        "from loopwright.codegen.target import resolve\n"
+        "target = resolve({'kind': 'cuda', 'arch': 'sm_90'})\n"
+        "product = lw.ops.matmul(lw.tensor('a', (256, 256)), lw.tensor('b', (256, 256)))\n"
+        "print(gpu_program(program(lw.workload(product), None, target).tree, target).source)\n"
+    )
+    done = run(tmp_path, "-c", code, driver=fake_runtime)
+    assert 'extern "C" __global__' in done.stdout, done.stderr

@@ -1,8 +1,8 @@
 """Every operator, by its default schedule and by random configs, on a GPU's terms: run through
-OpenCL (on PoCL, where there is no GPU), and compiled for CUDA.
+OpenCL (on PoCL, where there is no GPU) and CUDA, and compiled for other architectures.
 
 The targets of both kinds have the limits of one NVIDIA GPU, tensor cores included, so that their
-spaces are the same.
+spaces are the same. Only what runs through CUDA has the limits of the GPU that is here.
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ def cuda_alike(arch: str) -> Target:
     return Target("cuda", gpu=replace(gpu, arch=arch))
 
 
+RUN = [
+    pytest.param(opencl, marks=pytest.mark.opencl, id="opencl"),
+    pytest.param(lambda: resolve("cuda"), marks=pytest.mark.cuda, id="cuda"),
+]
+
+
 def cases(names):
     every = dict.fromkeys([*names, *WORKLOADS])
     return [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in every]
@@ -69,23 +75,23 @@ def drawn(name: str):
     return workload, inputs, evaluate(workload, inputs)
 
 
-def random_config(number: int):
+def random_config(number: int, target: Target):
     """The name of a workload, and a legal config of its space."""
     names = list(WORKLOADS)
     name = names[number % len(names)]
-    points = space(WORKLOADS[name](), opencl())
+    points = space(WORKLOADS[name](), target)
     domain = EncodedSpace(points, legal_points(points))
     rng = np.random.default_rng(number + zlib.crc32(name.encode()))
     found = domain.fresh(1, Seen(), rng)
     return name, domain.configs(found)[0]
 
 
-def assert_right(name: str, config) -> None:
+def assert_right(name: str, config, target: Target) -> None:
     workload, inputs, expected = drawn(name)
-    library = lw.build(workload, config, opencl())
+    library = lw.build(workload, config, target)
     found = library(*inputs)
     found = found if isinstance(found, tuple) else (found,)
-    growth = program(workload, config, opencl()).error_growth
+    growth = program(workload, config, target).error_growth
     assert difference(workload, found, expected, tolerance(workload, growth)) is None, config
 
 
@@ -97,17 +103,17 @@ def spills(name: str, config, target: Target) -> int:
     return sum(r["spills"] for r in found)
 
 
-@pytest.mark.opencl
+@pytest.mark.parametrize("target", RUN)
 @pytest.mark.parametrize("name", cases(FEW))
-def test_the_default_schedule_of_an_operator_is_right(name):
-    assert_right(name, None)
+def test_the_default_schedule_of_an_operator_is_right(name, target):
+    assert_right(name, None, target())
 
 
-@pytest.mark.opencl
 @pytest.mark.slow
+@pytest.mark.parametrize("target", RUN)
 @pytest.mark.parametrize("number", range(RANDOM))
-def test_a_random_config_is_right(number):
-    assert_right(*random_config(number))
+def test_a_random_config_is_right(number, target):
+    assert_right(*random_config(number, target()), target())
 
 
 @pytest.mark.nvcc
@@ -122,4 +128,4 @@ def test_nvcc_takes_the_default_schedule_of_an_operator_and_spills_nothing(name,
 @pytest.mark.parametrize("number", range(RANDOM))
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_nvcc_takes_a_random_config(number, arch):
-    spills(*random_config(number), cuda_alike(arch))
+    spills(*random_config(number, opencl()), cuda_alike(arch))

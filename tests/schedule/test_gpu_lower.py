@@ -113,6 +113,7 @@ REWRITES = {
     ),
     "im2col": lambda: ops.conv2d(T("X", 1, 4, 8, 7), T("W", 64, 4, 3, 3), padding=1),
     "rfactor": lambda: ops.matmul(T("A", 4, 4096), T("B", 4096, 6)),
+    "rfactor(stage=0, parts=8) matrix": lambda: halves(16, 32, 256),
 }
 
 

@@ -1,6 +1,7 @@
 """The GPU's rules: which kernels come first, and how large their tiles are."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -98,6 +99,36 @@ def test_constant_weights_are_turned_ahead_of_time():
 def test_a_long_sum_is_split_among_blocks():
     sketch = first(lw.workload(ops.matmul(T("A", 16, 65536), T("B", 65536, 16))))
     assert sketch.derivation.names == ("rfactor",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "steps", "dtype", "split"),
+    [
+        (128, 768, 768, "float32", True),  # 745 results for each multiprocessor
+        (128, 768, 256, "float32", False),
+        (128, 3072, 768, "float32", False),
+        (128, 768, 768, "float16", False),  # tensor cores take 16 steps at once
+        (128, 768, 3072, "float16", True),
+    ],
+)
+def test_sums_are_split_where_results_leave_multiprocessors_idle(
+    rows, columns, steps, dtype, split
+):
+    x, w = T("X", rows, steps, dtype=dtype), T("W", columns, steps, dtype=dtype, constant=True)
+    sketch = first(lw.workload(ops.dense(x, w)))
+    assert (sketch.derivation.names == ("rfactor",)) == split
+    assert isinstance(sketch.kernels[0 if split else -1], Mma) == (dtype == "float16")
+
+
+def test_tensor_cores_have_as_much_on_its_way_as_fits_beside_another_block():
+    target = Target("cuda", gpu=replace(H100, shared_bytes=227 << 10, sm_shared_bytes=228 << 10))
+
+    def chosen(n):
+        sketch = first(product(n, "float16", accumulate="float32"), target)
+        return dict(sketch.at(sketch.default).values)
+
+    assert chosen(4096) == {"tile0": (2, 2, 4, 4), "chunk0": (32,), "slots0": (4,)}
+    assert chosen(512) == {"tile0": (2, 4, 1, 1), "chunk0": (64,), "slots0": (4,)}
 
 
 @pytest.mark.parametrize(

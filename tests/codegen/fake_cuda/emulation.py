@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import tvm
+
 import loopwright.codegen as codegen
 
 HERE = Path(__file__).parent
@@ -20,6 +22,23 @@ def fake_driver(folder):
         check=True,
     )
     return folder
+
+
+def fake_runtime(folder):
+    """A folder with a libcudart.so.13 beside the driver, so that TVM's CUDA run-time loads."""
+    theirs = Path(tvm.__file__).parent / "lib/libtvm_runtime_cuda.so"
+    table = subprocess.run(
+        ["nm", "-D", "--undefined-only", theirs], check=True, capture_output=True, text=True
+    )
+    names = re.findall(r"\b(cuda\w+)@", table.stdout)
+    (folder / "cudart.c").write_text("".join(f"int {n}(void) {{ return 1; }}\n" for n in names))
+    (folder / "cudart.map").write_text("libcudart.so.13 { *; };\n")
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libcudart.so.13", folder / "cudart.c"]
+        + [f"-Wl,--version-script={folder / 'cudart.map'}", "-o", folder / "libcudart.so.13"],
+        check=True,
+    )
+    return fake_driver(folder)
 
 
 def emulated(source, folder):
