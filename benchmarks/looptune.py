@@ -36,7 +36,6 @@ from loopwright.codegen.target import resolve
 from loopwright.explore.scheduling.evaluators import Measured
 from loopwright.explore.scheduling.learn import train_policies
 from loopwright.explore.scheduling.loops import Problem, State
-from loopwright.explore.scheduling.nest_model import Modelled
 from loopwright.explore.scheduling.policy import Policy
 from loopwright.explore.scheduling.searches import SEARCHES, search
 from loopwright.measure.local import LocalDevice
@@ -44,7 +43,6 @@ from loopwright.measure.roofline import roofline
 
 SIZES, TRAINING, SEED = range(64, 257, 16), 1757, 3
 METHODS = ("dqn", "ppo")
-POLICIES = tuple(name + how for name in METHODS for how in ("", " + model"))
 ROUNDS = 9
 PAPER = {"start": 0.20, "policy": 0.60, "times the start": 3.2, "best search": 1.8}
 Shape = tuple[int, int, int]
@@ -113,23 +111,17 @@ class Experiment:
         print(f"trained: {about}", flush=True)
 
     def chosen(self, problem: Problem) -> tuple[dict[str, State], dict[str, float]]:
-        """The choices of the policies, alone and with the model of speeds, and the seconds that
-        they took."""
+        """The choices of the policies, and the seconds that they took."""
         states, seconds = {}, {}
         for name, policy in self.policies.items():
-            for model in (None, self.model):
-                began, key = time.perf_counter(), name if model is None else f"{name} + model"
-                states[key] = policy.schedule(problem, model)
-                seconds[key] = time.perf_counter() - began
+            began = time.perf_counter()
+            states[name] = policy.schedule(problem)
+            seconds[name] = time.perf_counter() - began
         return states, seconds
 
     @functools.cached_property
     def policies(self) -> dict[str, Policy]:
         return {name: Policy.load(self.folder / f"{name}.json") for name in METHODS}
-
-    @functools.cached_property
-    def model(self) -> Modelled:
-        return Modelled.load(self.folder / "model.json")
 
     def compared(
         self, device: LocalDevice, problem: Problem, states: dict[str, State], default: bool
@@ -200,7 +192,7 @@ def report(rows: Sequence[dict[str, Any]], title: str) -> None:
 
 def against_searches(rows: Sequence[dict[str, Any]], slack: float) -> None:
     """Shares of shapes on which policies are at least as good as the best of all searches."""
-    for name in POLICIES:
+    for name in METHODS:
         ratios = [row["shares"][name] / max(row["shares"][s] for s in SEARCHES) for row in rows]
         good = [r >= 1 - slack for r in ratios]
         print(
@@ -284,7 +276,7 @@ def main(
     if rows := lines(folder / "test.jsonl"):
         report(rows, "test shapes")
         print("\n| policy | seconds of a choice, median | most |\n|---|---|---|")
-        for name in POLICIES:
+        for name in METHODS:
             taken = [row["seconds"][name] for row in rows]
             print(f"| {name} | {statistics.median(taken):.3f} | {max(taken):.3f} |")
     for path in sorted(folder.glob("searches-*.jsonl")):

@@ -1,6 +1,6 @@
 """Trials until within 5 % of the optimum, on spaces whose every point was measured before.
 
-    python benchmarks/replayed.py DATA [--seeds 20] [--limit 400]
+    python benchmarks/replayed.py DATA [--seeds 20] [--limit 400] [--likely 0.75]
 
 DATA is a folder of tables (`*.csv.gz`, see `load_brute_forced` in measure/tabular.py). Nothing
 is built or run, so the numbers depend on the search alone, whatever else the machine does.
@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from loopwright.explore.strategies.annealing import Schedule
 from loopwright.explore.tune import tune
 from loopwright.measure.tabular import TabularDevice, load_brute_forced
 
@@ -39,7 +40,7 @@ def device(table: Path) -> TabularDevice:
     return load_brute_forced(table)
 
 
-def search(table: Path, strategy: str, seed: int, limit: int) -> Run:
+def search(table: Path, strategy: str, seed: int, limit: int, likely: float) -> Run:
     """One search, of `limit` trials."""
     replayed = device(table)
     tuned = tune(
@@ -49,6 +50,7 @@ def search(table: Path, strategy: str, seed: int, limit: int) -> Run:
         records=None,
         seed=seed,
         strategy=strategy,
+        schedule=Schedule(likely=likely),
     )
     curve = [cost / replayed.optimum for cost in tuned.curve()]
     needed = next((n for n, c in enumerate(curve, 1) if c <= CLOSE), math.inf)
@@ -68,6 +70,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--limit", type=int, default=400)
+    parser.add_argument("--likely", type=float, default=Schedule().likely, help="see Schedule")
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     options = parser.parse_args()
     tables = sorted(options.data.glob("*.csv.gz"))
@@ -82,7 +85,7 @@ def main() -> None:
         for table in tables:
             for strategy in options.strategies:
                 jobs = [
-                    pool.submit(search, table, strategy, seed, options.limit)
+                    pool.submit(search, table, strategy, seed, options.limit, options.likely)
                     for seed in range(options.seeds)
                 ]
                 text = summary([job.result() for job in jobs])

@@ -27,12 +27,15 @@ from loopwright.explore.strategies.encoded_space import EncodedSpace, Points
 from loopwright.explore.strategies.legality import by_sketch
 from loopwright.explore.strategies.proposals import Proposals
 from loopwright.explore.strategies.sampled import Sampled
+from loopwright.explore.tuner import Tuner
 from loopwright.measure.tabular import load_brute_forced
+from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 
 CLOSE = 1.05
 MARKS = (1, 3, 5, 10, 30, 100)
 LIST, SAMPLED = "list without a model", "sampled search, corrected by costs"
+MACHINES = "list, corrected by costs"
 DECODERS: dict[str, Decoder] = {
     "nucleus, T = 0.8": Nucleus(0.8),
     "nucleus, T = 1.2": Nucleus(1.2),
@@ -70,6 +73,11 @@ class Table:
         """Equal for tables of one kernel: its name, and those of its knobs."""
         return self.name.rpartition("_")[0], *(k.name for k in self.space.sketches[0].knobs)
 
+    @property
+    def configs(self) -> list[Config]:
+        """The configs that it has."""
+        return self.encoded.configs(self.encoded.listed)
+
     def of_points(self, points: Points) -> np.ndarray:
         """Costs of points."""
         return np.array([self.costs[c.values] for c in self.encoded.configs(points)])
@@ -102,6 +110,17 @@ def searched(table: Table, model: SequenceModel, limit: int, seed: int) -> np.nd
     return costs
 
 
+def corrected(table: Table, others: Sequence[Table], limit: int, seed: int) -> np.ndarray:
+    """Costs of what the strategy "transfer" asks for, which knows all that others measured."""
+    known = [{c: o.costs.get(c.values, np.inf) for c in table.configs} for o in others]
+    tuner = Tuner(table.encoded, "transfer", seed=seed, begin=known)
+    tuner.strategy.seen.add(table.encoded.default)  # the list has no default either
+    while len(tuner.costs) < limit:
+        asked = tuner.ask(min(tuner.strategy.least, limit - len(tuner.costs)))
+        tuner.tell(asked, [table.costs[c.values] for c in asked])
+    return np.array(tuner.costs)
+
+
 def curves(
     table: Table, others: Sequence[Table], steps: int, limit: int, seed: int
 ) -> dict[str, np.ndarray]:
@@ -109,7 +128,11 @@ def curves(
     from loopwright.costmodel.sequence.training import train
 
     model = train([o.examples() for o in others], steps, seed)
-    found = {LIST: by_others(table, others, limit), SAMPLED: searched(table, model, limit, seed)}
+    found = {
+        LIST: by_others(table, others, limit),
+        MACHINES: corrected(table, others, limit, seed),
+        SAMPLED: searched(table, model, limit, seed),
+    }
     for name, decoder in DECODERS.items():
         proposals = Proposals(table.encoded, model, np.random.default_rng(seed), decoder)
         found[name] = table.of_points(proposals.first(limit))
@@ -133,7 +156,7 @@ def summary(results: Mapping[str, Mapping[str, np.ndarray]], limit: int) -> Iter
         best = [statistics.geometric_mean(c[min(m, len(c)) - 1] for c in every) for m in marks]
         close = sum(np.isfinite(needed(c)) for c in every)
         yield f"| {name} | {' | '.join(f'{b:.3f}' for b in best)} | {close} of {len(every)} |"
-    chosen = [LIST, "Priority Sampling", "best-first", SAMPLED]
+    chosen = [LIST, MACHINES, "Priority Sampling", "best-first", SAMPLED]
     yield f"\n| held-out GPU | {' | '.join(chosen)} |"
     yield "|---" * (len(chosen) + 1) + "|"
     for gpu, result in results.items():

@@ -38,6 +38,10 @@ SHIFTS = {"shl": "<<", "shr": ">>"}
 BITWISE = {**LOGICAL, "xor": "^", **SHIFTS}
 DIVISIONS = {"floordiv": "//", "mod": "%", "trunc_div": "trunc_div", "fmod": "fmod"}
 FLOAT_ONLY = (*FLOAT_FUNCTIONS, "div", "atan2")
+ORDERS = ("greatest", "least")
+"""Reducers whose value is the place of the r-th element along the reduction: the greatest or the
+least first. An index of the left that is not on the right counts ranks r; without one, r is 0.
+Equal elements are in the order of their places, and NaN is greater than all numbers."""
 _UFUNCS = {f: name for name, f in (UNARY | BINARY).items() if isinstance(f, np.ufunc)}
 _UFUNCS[np.power] = "pow"
 _MOST_PRODUCTS = 8  # factors of a power that is written as a product
@@ -263,7 +267,7 @@ class Reduce(Expr):
 
     @property
     def dtype(self) -> str:
-        return self.x.dtype
+        return "int32" if self.op in ORDERS else self.x.dtype
 
 
 def as_expr(value: object, like: Expr | None = None) -> Expr:

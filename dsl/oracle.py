@@ -18,7 +18,7 @@ from loopwright.dsl.dtypes import epsilon, is_float, limits, numpy_dtype
 from loopwright.dsl.elements import BINARY, STEPS, UNARY
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.index import Index, position
-from loopwright.dsl.ranges import indices_in
+from loopwright.dsl.ranges import indices_in, ranks_of
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import children, walk
 from loopwright.dsl.workload import Workload, defined, fixed, reads, tensor_shape
@@ -68,7 +68,8 @@ def slack(
         return ()
     given = [np.asarray(value) for value in inputs]
     rng = np.random.default_rng(0)
-    steps = any(_is_step(x) for s in workload.stages for x in walk(defined(s).body))
+    definitions = [defined(s) for s in workload.stages]
+    steps = any(d.reducer in e.ORDERS or any(map(_is_step, walk(d.body))) for d in definitions)
     runs = [
         _run(workload, given, _Off(workload, rng, signs))
         for signs in (_SIGNS if steps else _SIGNS[:1])
@@ -204,6 +205,8 @@ def _run(
 def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array], change: _Exact) -> Array:
     """Evaluate over the iteration domain: at once if it is small, else slab by slab."""
     d = defined(stage)
+    if d.reducer in e.ORDERS:
+        return _evaluate_order(d, values, change)
     out = np.empty(tensor_shape(stage), numpy_dtype(stage.dtype))
     if _is_sum_of_products(d):
         held = max(math.prod(d.extents[i] for i in set(indices_in(x))) for x in children(d.body))
@@ -244,6 +247,25 @@ def _evaluate_slab(
         return _sum_of_products(factors, shape, len(d.axes))
     body = np.broadcast_to(_evaluate(d.body, grid, values, change), shape)
     return body if d.reducer is None else _reduce(d, body)
+
+
+def _evaluate_order(d: Definition, values: Mapping[Tensor, Array], change: _Exact) -> Array:
+    """The places of elements in order, which is stable."""
+    ranks, (along,) = ranks_of(d.axes, d.body), d.reduce
+    loops = (*(i for i in d.axes if i not in ranks), along)
+    shape = [d.extents[i] for i in loops]
+    grid = dict(zip(loops, np.ix_(*map(np.arange, shape)), strict=True))
+    body = np.broadcast_to(_evaluate(d.body, grid, values, change), shape)
+    if is_float(d.body.dtype):
+        body = change.operand(d.body, body)
+    if d.reducer == "least":
+        found = np.argsort(body, axis=-1, kind="stable")
+    else:  # of equal elements, the last one comes last both times
+        found = (shape[-1] - 1 - np.argsort(body[..., ::-1], axis=-1, kind="stable"))[..., ::-1]
+    if not ranks:
+        return found[..., 0].astype(np.int32)
+    (rank,) = ranks
+    return np.moveaxis(found[..., : d.extents[rank]], -1, d.axes.index(rank)).astype(np.int32)
 
 
 def _reduce(d: Definition, body: Array) -> Array:

@@ -12,7 +12,7 @@ Reads that are not guarded are then checked to stay inside their tensors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -213,6 +213,12 @@ def _positions(expr: Expr, guarded: bool) -> Iterator[_Position]:
     else:
         for child in children(expr):
             yield from _positions(child, guarded)
+
+
+def ranks_of(axes: Iterable[Index], body: Expr) -> tuple[Index, ...]:
+    """The indices of a definition's left that its body has not: of an order, what counts ranks."""
+    used = set(indices_in(body))
+    return tuple(i for i in axes if i not in used)
 
 
 def indices_in(expr: Expr) -> Iterator[Index]:

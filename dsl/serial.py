@@ -51,7 +51,7 @@ def tensor_from_json(
     body = expr_from_json(data["body"], known, ranges, dims)
     axes = tuple(ranges[name].affine() for name, _ in data["axes"])
     if data["reducer"] is not None:
-        if data["reducer"] not in REDUCERS:
+        if data["reducer"] not in (*REDUCERS, *e.ORDERS):
             raise NotationError(f"a damaged workload: no reducer {data['reducer']!r}")
         body = e.Reduce(data["reducer"], body)
     tensor[axes] = body

@@ -12,6 +12,7 @@ import numpy as np
 from loopwright.dsl.dtypes import check_dtype, sum_type
 from loopwright.dsl.errors import NoAttributeError, NotationError
 from loopwright.dsl.expr import (
+    ORDERS,
     Accumulation,
     Binary,
     Cast,
@@ -25,7 +26,7 @@ from loopwright.dsl.expr import (
 )
 from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
-from loopwright.dsl.ranges import infer
+from loopwright.dsl.ranges import infer, ranks_of
 from loopwright.dsl.size import Size
 from loopwright.dsl.traversal import children, walk, widened
 from loopwright.dsl.words import brief
@@ -194,9 +195,10 @@ class Tensor(_NoArithmetic):
                     f"{self.name} is defined in terms of itself; of operators that change it, "
                     "the notation has += alone"
                 )
-        if self._dtype is not None and body.dtype != self._dtype:
+        dtype = body.dtype if reducer is None else Reduce(reducer, body).dtype
+        if self._dtype is not None and dtype != self._dtype:
             raise NotationError(
-                f"{self.name} is declared {self._dtype} but its definition is {body.dtype}: "
+                f"{self.name} is declared {self._dtype} but its definition is {dtype}: "
                 f'write lw.cast(…, "{self._dtype}") or declare another dtype'
             )
         extents = infer(self.name, axes, self.shape, body)
@@ -207,6 +209,8 @@ class Tensor(_NoArithmetic):
                 f"{self.name}: {', '.join(map(str, inner))} only on the right of =; sum with +=, "
                 "or reduce with lw.max, lw.min, lw.prod"
             )
+        if reducer in ORDERS:
+            _check_order(self.name, axes, extents, body)
         if inner and body.dtype == "bool":
             raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
@@ -217,7 +221,7 @@ class Tensor(_NoArithmetic):
                 "elements and has no value; give that axis an element, or sum"
             )
         self.shape = tuple(extents[i] for i in axes)
-        self._dtype = body.dtype
+        self._dtype = dtype
         wide = sum_type(body.dtype)
         if inner and reducer in ("sum", "prod") and wide != body.dtype:
             whole = Tensor(f"{self.name}_{reducer}", self.shape, wide)
@@ -238,6 +242,22 @@ def _check_depth(name: str, body: Expr) -> None:
                 f"{name}: more than {_DEEPEST} operations stand inside of each other; sum over an "
                 "index and a tensor of the factors with +=, or give parts tensors of their own"
             )
+
+
+def _check_order(
+    name: str, axes: tuple[Index, ...], extents: Mapping[Index, int], body: Expr
+) -> None:
+    ranks, inner = ranks_of(axes, body), [i for i in extents if i not in axes]
+    if len(inner) != 1 or len(ranks) > 1:
+        raise NotationError(
+            f"{name}: an order is along one index that is on the right alone, and one index on "
+            f"the left alone counts ranks; these are {len(inner)} and {len(ranks)}"
+        )
+    if any(extents[r] > extents[inner[0]] for r in ranks):
+        raise NotationError(
+            f"{name}: {ranks[0]} counts {extents[ranks[0]]} ranks, and there are "
+            f"{extents[inner[0]]} elements in order: give it as many at most"
+        )
 
 
 def _check_positions(name: str, body: Expr, extents: Mapping[Index, int]) -> None:

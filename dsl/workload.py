@@ -13,7 +13,7 @@ from typing import Any
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.elements import FUNCTIONS_OF_TWO
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.expr import ARITHMETIC, Binary, Expr, Extent, Gather, Read, Unary
+from loopwright.dsl.expr import ARITHMETIC, ORDERS, Binary, Expr, Extent, Gather, Read, Unary
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
@@ -113,7 +113,8 @@ class Workload:
         for stage in fixed(self).stages:
             definition = defined(stage)
             steps = math.prod(definition.extents.values())
-            total += steps * (_operations(definition.body)[0] + (definition.reducer is not None))
+            reduces = definition.reducer is not None and definition.reducer not in ORDERS
+            total += steps * (_operations(definition.body)[0] + reduces)
         return total
 
     @functools.cached_property

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.file import StoredModel
-from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload
@@ -29,6 +28,7 @@ from loopwright.explore.tuner import (
     MODELLED,
     PROPOSED,
     SOURCE,
+    Begin,
     StrategyLike,
     Tuner,
     check_seed,
@@ -62,6 +62,8 @@ ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)
 """Precision of measurements when there is no time."""
 
 
+_SEVERAL, _MANY = 2, 64
+"""Other machines, and configs that worked on each, from which on their order is followed."""
 COMPILED = "compiled"
 """The feedback that there is: facts of code that is built and does not run."""
 
@@ -246,17 +248,29 @@ def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     return base.model
 
 
-def _begin(
-    session: Session, strategy: StrategyLike, transfer: Transfer
-) -> Config | SequenceModel | None:
-    """What a search begins with: another machine's best config, or a sequence model, which
-    annealing has only where the file of one is given."""
+def _begin(session: Session, strategy: StrategyLike, transfer: Transfer) -> Begin:
+    """What a search begins with: what other machines measured, or one's best config, or a sequence
+    model, which annealing has only where the file of one is given."""
     if strategy == "transfer":
-        return _elsewhere(session)
+        return _machines(session) or _elsewhere(session)
     if strategy == "sampled" or (strategy == "annealing" and is_sequence(transfer)):
         with session.watch.part("starting"):
             return find_proposer(transfer)
     return None
+
+
+def _machines(session: Session) -> list[dict[Config, float]]:
+    """What other machines measured, where they are several and measured many configs."""
+    if session.store is None:
+        return []
+    here = session.device.fingerprint()
+    found = session.store.elsewhere(session.workload, session.device.target, here)
+    of_space = ({c: cost for c, cost in costs.items() if c in session.space} for costs in found)
+    many = [costs for costs in of_space if sum(map(math.isfinite, costs.values())) >= _MANY]
+    if len(many) < _SEVERAL:
+        return []
+    session.note(f"begins with the configs that {len(many)} other machines measured")
+    return many
 
 
 def _elsewhere(session: Session) -> Config | None:

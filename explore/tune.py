@@ -85,7 +85,8 @@ def tune(  # noqa: PLR0913 - what users choose
     fleet: in place of a device, the machines of a fleet, by Ray (extra `ray`): "auto" for the one
         of this machine, or "ray://host:port". Those of one kind share the candidates.
     strategy, model: see `Tuner`; "transfer" begins with the best config of the workload on another
-        machine, if the store has records of one. "sampled" measures what a sequence model
+        machine, or with the order of configs that several have, if the store has records of
+        them. "sampled" measures what a sequence model
         proposes, and so does model="policy"; with trials=0, it takes the model's first choice.
         model="source" reads the text of what "gbt" proposes, for targets "c", "opencl", "cuda".
     callbacks: who is told how it goes, such as `loopwright.explore.report.callbacks.display()`.

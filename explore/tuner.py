@@ -13,22 +13,25 @@ from loopwright.costmodel.models.file import StoredModel
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.registry import make_model
 from loopwright.costmodel.sequence.model import SequenceModel
+from loopwright.dsl.words import brief
 from loopwright.explore.budget import TuningError
 from loopwright.explore.strategies.annealing import Annealing, Schedule
 from loopwright.explore.strategies.compiled import Compiled, Feedback
 from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.genetic import Genetic
-from loopwright.explore.strategies.grid import GridSearch
-from loopwright.explore.strategies.random_search import RandomSearch
+from loopwright.explore.strategies.machines import MachinesSearch
 from loopwright.explore.strategies.reranking import Reranking
 from loopwright.explore.strategies.sampled import Sampled
 from loopwright.explore.strategies.source_text import SourceText
 from loopwright.explore.strategies.strategy import Strategy
 from loopwright.explore.strategies.transfer_search import TransferSearch
+from loopwright.explore.strategies.unlearned import GridSearch, RandomSearch
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 
+Begin = Config | SequenceModel | Sequence[Mapping[Config, float]] | None
+"""What a search begins with, see `Tuner`."""
 StrategyLike = str | Callable[[EncodedSpace, np.random.Generator], Strategy]
 
 STRATEGIES = ("annealing", "transfer", "sampled", "random", "grid", "genetic")
@@ -76,7 +79,7 @@ class Tuner:
         representation: Representation | None = None,
         schedule: Schedule | None = None,
         base: StoredModel | None = None,
-        begin: Config | SequenceModel | None = None,
+        begin: Begin = None,
         feedback: Feedback | None = None,
     ) -> None:
         """
@@ -95,7 +98,9 @@ class Tuner:
         base: the global model of Eq. 4, which a model that is named goes on from; see
             `transfer.pretrained.base.find_base`.
         begin: what a search begins with: "transfer" with a config, such as what was best on
-            another machine; "annealing" with samples of a sequence model, which "sampled" needs.
+            another machine, or with costs of configs for each of several machines, in seconds,
+            infinite for failures; "annealing" with samples of a sequence model, which "sampled"
+            needs.
         feedback: builds configs and tells the facts of their code, by the names of
             `codegen.facts`, None for a failure. "annealing" then has several times as many built
             as it asks for, and chooses by the facts, too.
@@ -109,8 +114,10 @@ class Tuner:
         self.space = encoded.space
         self.configs: list[Config] = []
         self.costs: list[float] = []
-        if isinstance(begin, Config) and strategy != "transfer":
-            raise TuningError(f"begin = {begin} is for strategy='transfer', not {strategy!r}")
+        if isinstance(begin, Config | Sequence) and strategy != "transfer":
+            raise TuningError(
+                f"begin = {brief(begin)} is for strategy='transfer', not {strategy!r}"
+            )
         proposer = begin if isinstance(begin, SequenceModel) else None
         if proposer and strategy not in PROPOSED:
             raise TuningError(
@@ -144,6 +151,11 @@ class Tuner:
                     f"model={SOURCE!r} ranks what annealing proposes: leave out "
                     f"strategy={strategy!r}"
                 )
+            elif isinstance(begin, Sequence) and begin:
+                machines = [
+                    (encoded.points(m), np.array(list(m.values()), np.float64)) for m in begin
+                ]
+                self.strategy = MachinesSearch(*given, machines)
             else:
                 first = encoded.points([begin]) if isinstance(begin, Config) else None
                 self.strategy = TransferSearch(*given, first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import math
 import os
@@ -58,8 +59,18 @@ class TabularDevice(Device):
     def legal(self, sketch: int, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Mask of the points, given as numbers of shape (n, knobs), that are in the table. A
         search over the table's points alone proposes no others."""
-        at = self.space.sketches[sketch].at
-        return np.array([at(row) in self._costs for row in numbers.tolist()], np.bool_)
+        known = self._known[self.space.sketches[sketch].name]
+        return np.array([tuple(row) in known for row in numbers.tolist()], np.bool_)
+
+    @functools.cached_property
+    def _known(self) -> dict[SketchName, set[tuple[int, ...]]]:
+        """The points in the table, by their sketches: quicker to look up than configs."""
+        known: dict[SketchName, set[tuple[int, ...]]] = {
+            s.name: set() for s in self.space.sketches
+        }
+        for config in self._costs:
+            known[config.sketch].add(self.space.sketch(config.sketch).numbers(config))
+        return known
 
     def fingerprint(self) -> dict[str, str]:
         return {"processor": f"replayed from {self.name}"}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.ops.comparisons import by_comparisons
+from loopwright.dsl.tensor import Definition
 from loopwright.dsl.workload import Workload
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
 from loopwright.schedule.program.canonical import Program
+from loopwright.schedule.program.nest import extent
 from loopwright.schedule.program.plan import grouped
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.activation_sparsity import ActivationSparsity
@@ -70,7 +75,7 @@ class Named:
 @functools.lru_cache(maxsize=256)
 def direct(named: Named, target: Target) -> Variant:
     """The definition's own loops, which rewrites start from."""
-    source = Source.of(named.workload)
+    source = Source.of(by_comparisons(named.workload, lambda d: compares(d, target)))
     program: Program = ()
     if target.gpu is None:
         groups = grouped(source.program, source.program, source.outputs)
@@ -81,6 +86,12 @@ def direct(named: Named, target: Target) -> Variant:
     return Variant(
         Derivation(), source, source.workload, groups, 1.0, source.numerics, program, prior
     )
+
+
+def compares(order: Definition, target: Target) -> bool:
+    """Return whether an order is made of comparisons: for GPUs, which have no run-time to call,
+    and of rows so short that a call costs more than vectors of comparisons."""
+    return target.gpu is not None or math.prod(map(extent, order.reduce)) <= CPU.compared_elements
 
 
 def variants(

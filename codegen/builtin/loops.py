@@ -8,6 +8,7 @@ from loopwright.codegen.builtin.code import Block, Label, Uncovered
 from loopwright.codegen.builtin.lanes import LANES, Lanes
 from loopwright.codegen.builtin.subscripts import value_range
 from loopwright.codegen.builtin.values import ROWS
+from loopwright.dsl.expr import ORDERS
 from loopwright.schedule.tree.grammar import Loop, Stmt, Store, Var
 
 _SHORT, _MOST_WRITTEN_OUT = 8, 96  # iterations of a short loop, and the vectors of all of them
@@ -39,6 +40,8 @@ class Loops(Lanes, ABC):
     def loop(self, loop: Loop) -> None:
         if loop.sparse is not None:
             raise Uncovered("a loop that leaves zeros out")
+        if loop.kind in ORDERS:
+            raise Uncovered("a row in order")
         extent = int(loop.extent)
         if loop.kind == "parallel" and self.threads > 1:
             self.parallel(loop)

@@ -15,7 +15,9 @@ from loopwright.codegen.c.text import SUM, Text, c_name, comment
 from loopwright.codegen.c.values import Values
 from loopwright.codegen.c.vectors import VectorLoop
 from loopwright.codegen.library.header import C_TYPES
+from loopwright.codegen.order import OrderCall, Row
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import ORDERS
 from loopwright.schedule.tree.grammar import Allocate, Buffer, Let, Loop, Stmt, Store, Var
 
 _WIDTH = 99
@@ -154,6 +156,8 @@ class _Function:
 
     def _loop(self, loop: Loop, depth: int, alone: bool) -> list[str]:
         """A loop; one that is `alone` in its block needs none of its own for what it declares."""
+        if loop.kind in ORDERS:
+            return self._order(OrderCall.of(loop), depth)
         if loop.kind == "parallel" and self.threads > 1:
             return self._parallel(loop, depth, alone)
         pad, bound = "  " * depth, self.places.bound(loop)
@@ -180,6 +184,28 @@ class _Function:
         unrolled = loop.kind == "unrolled" and _is_straight(body)
         before = [f"{pad}LW_UNROLL"] if unrolled else []
         return [*before, f"{pad}for ({begin}; {var} < {end}; {var}++) {{{note}", *body, f"{pad}}}"]
+
+    def _order(self, call: OrderCall, depth: int) -> list[str]:
+        """A row in order, by the run-time."""
+
+        def row(r: Row) -> str:
+            at = self.places.offset(r.buffer, r.index, False)
+            return f"&{self._buffer(r.buffer)}[{at}], {int(r.step)}"
+
+        pad, live = "  " * depth, dict(self.live)
+        items = self._declare(call.items, "uint64_t *")
+        failed = self._failed("LW_OUT_OF_MEMORY")
+        self.live = live
+        end = f"{call.kind}, {int(call.greatest)}, {items});"
+        return [
+            f"{pad}{{ /* the {'greatest' if call.greatest else 'least'} first */",
+            f"{pad}  uint64_t *{items} = lw_allocate({8 * int(call.items.size)});",
+            f"{pad}  if (!{items}) {failed}",
+            f"{pad}  lw_order({row(call.places)}, {int(call.wanted)},",
+            f"{pad}           {row(call.elements)}, {int(call.extent)}, {end}",
+            f"{pad}  lw_release({items});",
+            f"{pad}}}",
+        ]
 
     def _once(self, body: tuple[Stmt, ...], depth: int, alone: bool) -> list[str]:
         """The body of a loop of one iteration."""

@@ -29,7 +29,10 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import LibraryError
 from loopwright.paths import new_folder, why
 
-_RUNTIME_FILES = ("base.h", "base.c", "pool.c", "workspace.c", "elements.h")
+_RUNTIME_FILES = (
+    *("base.h", "base.c", "pool.c", "workspace.c", "order.c", "order.h"),
+    "elements.h",
+)
 _PER_LINE = 8  # numbers of a weight
 _LEAST = str(-(1 << 63))
 

@@ -15,6 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import ForKind
 
+from loopwright.codegen.order import OrderCall, Row
 from loopwright.codegen.target import has_avx512
 from loopwright.codegen.tir import strided
 from loopwright.codegen.tir.bindings import Scratch, sequence
@@ -33,6 +34,7 @@ from loopwright.codegen.tir.sparse import BitLoops
 from loopwright.codegen.tir.transposed import RowGroup, Tile, together, transposes
 from loopwright.codegen.tir.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import ORDERS
 from loopwright.dsl.size import Dim
 from loopwright.schedule.program.footprint import LINE
 from loopwright.schedule.target import Target
@@ -40,6 +42,7 @@ from loopwright.schedule.tree.formula import Formula, bounds
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,
+    Column,
     Let,
     Linear,
     Load,
@@ -163,6 +166,8 @@ class _Emitter:
         return stmts
 
     def loop(self, loop: Loop) -> list[Any]:
+        if loop.kind in ORDERS:
+            return self.order(OrderCall.of(loop))
         if loop.kind == "parallel" and self.threads > 1:
             return self.parallel(loop)
         if loop.kind == "vectorized":
@@ -286,6 +291,34 @@ class _Emitter:
             and int(step) > 1
             and transposes(store.buffer.dtype, lanes)
         )
+
+    def order(self, call: OrderCall) -> list[Any]:
+        """A row in order, by the run-time."""
+
+        def row(r: Row) -> tuple[Any, Any]:
+            return self._address(r.buffer, r.index), self._whole_number(r.step)
+
+        places, elements = row(call.places), row(call.elements)
+        return [
+            *self.allocate(call.items),
+            tirx.Evaluate(
+                tirx.call_extern(
+                    "int32",
+                    "lw_order",
+                    *(*places, self._whole_number(call.wanted)),
+                    *(*elements, self._whole_number(call.extent)),
+                    *(number(call.kind), number(int(call.greatest))),
+                    self._address(call.items, (Linear(),)),
+                )
+            ),
+        ]
+
+    def _address(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
+        at = expression(self.at.offset(buffer, index))
+        return tirx.address_of(tirx.BufferLoad(self.buffers[buffer.name], [at]))
+
+    def _whole_number(self, value: Column) -> Any:
+        return expression(self.at.size(value))
 
     def extent(self, loop: Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""

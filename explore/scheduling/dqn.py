@@ -41,7 +41,6 @@ class Settings:
     margin, imitate: by how much the value of an action that was shown is to be above the others,
         and the weight of what it falls short (Hester et al. 2018).
     shown: share of each batch that was shown, where anything was.
-    temperature: of the softmax by which the policy draws, as a share of the peak.
     """
 
     episodes: int = 32
@@ -57,7 +56,6 @@ class Settings:
     margin: float = 0.03
     imitate: float = 0.3
     shown: float = 0.25
-    temperature: float = 0.02
 
 
 @one_thread()
@@ -94,7 +92,7 @@ def train_dqn(
             if updates % settings.target == 0:
                 target.load_state_dict(online.state_dict())
     about = {"method": "dqn", "updates": updates, "seed": course.seed}
-    return as_policy(online, about | {"settings": asdict(settings)}, settings.temperature)
+    return as_policy(online, about | {"settings": asdict(settings)})
 
 
 def _collected(

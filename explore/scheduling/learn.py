@@ -74,7 +74,7 @@ def measure(
         states += [met[n] for n in rng.permutation(len(met))[: _DRAWN[bool(policies)]]]
         states += [e[-1] for e in evolution.episodes(problem, _THOUGHT_FAST)]
         for policy in policies:
-            states += [step[0] for step in policy.episodes(problem)[-3:]]
+            states += policy.episode(problem)[-3:]
         states = list({state.key: state for state in states}.values())
         grow = model.learned >= enough
         model.learn(states, measured.speeds(states), grow)

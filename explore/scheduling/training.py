@@ -135,9 +135,7 @@ def network(outputs: int, seed: int, base: Policy | None = None) -> torch.nn.Seq
     return made
 
 
-def as_policy(
-    made: torch.nn.Sequential, about: dict[str, Any], temperature: float = 1.0
-) -> Policy:
+def as_policy(made: torch.nn.Sequential, about: dict[str, Any]) -> Policy:
     """The policy of a network, whose first outputs are of the actions."""
     layers = [
         (layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy())
@@ -145,7 +143,7 @@ def as_policy(
     ]
     weights, biases = layers[-1]
     layers[-1] = weights[:, : len(ACTIONS)].copy(), biases[: len(ACTIONS)].copy()
-    return Policy(layers, about, temperature)
+    return Policy(layers, about)
 
 
 def masked(scores: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ from loopwright.explore.strategies.encoded_space import (
     hashes,
 )
 from loopwright.explore.strategies.features import Rows
+from loopwright.explore.strategies.improvement import Improvement
 from loopwright.explore.strategies.proposals import Proposals
 from loopwright.explore.strategies.selection import select
 from loopwright.explore.strategies.strategy import Strategy
@@ -43,6 +44,7 @@ class Schedule:
         The features of one take up to a quarter of a second to record, which a search of a few
         dozen trials should not spend on hundreds of them.
     advice: whether a search of a space that has rules of thumb begins with what they say.
+    likely: the share of a batch that a Gaussian process chooses, see `strategies.improvement`.
 
     Scoring a batch has a fixed cost, so there are many chains that take few steps a round, and
     go on in the next.
@@ -60,6 +62,7 @@ class Schedule:
     sketches: int = 16
     more: int = 4
     advice: bool = True
+    likely: float = 0.75
 
 
 class Annealing(Strategy):
@@ -91,6 +94,7 @@ class Annealing(Strategy):
         """The features of where the chains are."""
         self.programs = np.empty(0, np.uint64)
         """Hashes of the programs told, and of those that the model chose."""
+        self.improvement = Improvement(encoded, rng)
         self.open = encoded.some(self.schedule.sketches)
         """The sketches that are looked at."""
 
@@ -101,6 +105,10 @@ class Annealing(Strategy):
         # A model that only knows other workloads is asked for a part, rules of thumb for the rest.
         foreign = np.isfinite(self.costs).sum() < self.schedule.learn_from
         advice = self._first(n // 2) if foreign else self._untried(max(1, n // 8))
+        if not foreign:
+            likely = round(self.schedule.likely * (n - len(advice)))
+            advice = distinct(np.concatenate([advice, self._likely(likely)]))
+        self.seen.add(advice)
         found = self._anneal(int(self.schedule.candidates * n))
         left = n - len(advice)
         greedy = left - self.rng.binomial(left, self.schedule.epsilon)
@@ -108,6 +116,17 @@ class Annealing(Strategy):
         chosen = found.take(select(found.scores, values, greedy, self.schedule.alpha))
         self.programs = np.union1d(self.programs, chosen.programs)
         return self._completed(distinct(np.concatenate([advice, chosen.points])), n)
+
+    def _likely(self, n: int) -> Points:
+        """Points that a Gaussian process chooses, one for each new program."""
+        if not n:
+            return self.points[:0]
+        points = self.improvement.choose(n, self.points, self.costs, self.seen, self.open)
+        found = programs(self.features(points))
+        first = np.sort(np.unique(found, return_index=True)[1])
+        first = first[~np.isin(found[first], self.programs)]
+        self.programs = np.union1d(self.programs, found)
+        return points[first]
 
     def _open(self) -> None:
         """Look at those sketches, too, that somebody measured, and at a few more."""

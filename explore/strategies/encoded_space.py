@@ -122,13 +122,13 @@ class EncodedSpace:
 
     def points(self, configs: Iterable[Config]) -> Points:
         """The points of configs. Raises `ConfigError` for one that is not of the space."""
-        rows = np.zeros((0, self.width), np.int64)
+        rows = []
         for config in configs:
             sketch = self.space.sketch(config.sketch)
             numbers = sketch.numbers(config)
-            row = (self._numbers[sketch.name], *numbers, *[0] * (self.width - 1 - len(numbers)))
-            rows = np.concatenate([rows, np.array([row], np.int64)])
-        return rows
+            padding = [0] * (self.width - 1 - len(numbers))
+            rows.append((self._numbers[sketch.name], *numbers, *padding))
+        return np.array(rows, np.int64).reshape(-1, self.width)
 
     def configs(self, points: Points) -> list[Config]:
         """The configs of points."""
@@ -219,6 +219,18 @@ class EncodedSpace:
             leave = (rng.random(n) < hop) | (counts.max(axis=1, initial=1) == 1)
             new[leave] = self.moved(points[leave], target[leave])
         return new
+
+    def around(self, point: Points) -> tuple[Points, Points]:
+        """The points that differ from one, of shape (1 + K,), in one knob, legal or not; and
+        which knob."""
+        counts = self.tables.counts[point[0]]
+        knobs = np.repeat(np.arange(len(counts)), counts)
+        choices = np.concatenate([np.arange(count) for count in counts])
+        other = choices != point[1 + knobs]
+        knobs, choices = knobs[other], choices[other]
+        points = np.repeat(point[None], len(knobs), axis=0)
+        points[np.arange(len(knobs)), 1 + knobs] = choices
+        return points, knobs
 
     def moved(self, points: Points, sketch: Points) -> Points:
         """The points carried over to other sketches: knobs of the same name get the choice that

@@ -33,6 +33,8 @@ class KnobTables:
     near: the choices nearest in value to each choice, without itself; shape (kinds, choices,
         NEAR).
     nearest: the choice nearest to each value of the kind's name; shape (kinds, values).
+    apart: how far two values are apart, for the sketch and for each name, see `_apart`; the last
+        value, or -1, is that of sketches without the knob.
     """
 
     kind: Table
@@ -43,6 +45,7 @@ class KnobTables:
     value: Table
     near: Table
     nearest: Table
+    apart: tuple[np.ndarray[Any, Any], ...]
 
     @staticmethod
     def of(sketches: tuple[Sketch, ...]) -> KnobTables:
@@ -60,15 +63,19 @@ class KnobTables:
             name[s, used] = [names.index(k.name) for k in sketch.knobs]
             counts[s, used] = [len(k.choices) for k in sketch.knobs]
             default[s, used] = sketch.default
-        return KnobTables(kind, name, counts, default, len(names), *_by_kind(kinds))
+        values: dict[str, dict[Choice, int]] = {n: {} for n in names}
+        for knob in kinds:
+            known = values[knob.name]
+            for choice in knob.choices:
+                known.setdefault(choice, len(known))
+        apart = (1.0 - np.eye(1 + len(sketches)), *(_apart(tuple(v)) for v in values.values()))
+        tables = _by_kind(kinds, values)
+        return KnobTables(kind, name, counts, default, len(names), *tables, apart)
 
 
-def _by_kind(kinds: list[Knob]) -> tuple[Table, Table, Table]:
-    values: dict[str, dict[Choice, int]] = {}
-    for knob in kinds:
-        known = values.setdefault(knob.name, {})
-        for choice in knob.choices:
-            known.setdefault(choice, len(known))
+def _by_kind(
+    kinds: list[Knob], values: dict[str, dict[Choice, int]]
+) -> tuple[Table, Table, Table]:
     most = max((len(k.choices) for k in kinds), default=1)
     value = np.zeros((1 + len(kinds), most), np.int64)
     near = np.zeros((1 + len(kinds), most, NEAR), np.int64)
@@ -90,6 +97,19 @@ def _distances(some: tuple[Choice, ...], others: tuple[Choice, ...]) -> np.ndarr
     a, b = _powers(some, width), _powers(others, width)
     apart: np.ndarray[Any, Any] = np.abs(a[:, None] - b[None]).sum(axis=2)
     return apart
+
+
+def _apart(choices: tuple[Choice, ...]) -> np.ndarray[Any, Any]:
+    """Distance of values, by three things of equal weight: whether they differ, how far they are
+    apart, and how far the powers of two are that divide them, the latter two relative to the
+    farthest. With a row and column of ones for a knob that is not there."""
+    divisors = tuple(tuple(n & -n for n in choice) for choice in choices)
+    whole = np.ones((len(choices) + 1,) * 2)
+    whole[-1, -1] = 0.0
+    parts = [1.0 - np.eye(len(choices)), _distances(choices, choices)]
+    parts.append(_distances(divisors, divisors))
+    whole[:-1, :-1] = sum(0.5 * part / (part.max(initial=0.0) or 1.0) for part in parts)
+    return whole
 
 
 def _powers(choices: tuple[Choice, ...], width: int) -> np.ndarray[Any, Any]:

@@ -46,6 +46,10 @@ class Reranking(Annealing):
         if np.isfinite(self.costs).sum() >= self.schedule.learn_from:
             self.ranker.fit(self.ranked, self.costs, np.zeros(len(self.costs), np.int64))
 
+    def _likely(self, n: int) -> Points:
+        """No points: the second model chooses them all."""
+        return self.points[:0]
+
     def _anneal(self, keep: int) -> Found:
         if not self.ranker.ready:
             return super()._anneal(keep)

@@ -77,7 +77,7 @@ class TransferSearch(Annealing):
     def _variations(self, begin: Points) -> Points:
         """A point, and for every knob that neighbour which the model likes best, of those that are
         other programs."""
-        near, knobs = self._around(begin)
+        near, knobs = self.encoded.around(begin[0])
         legal = self.encoded.is_legal(near)
         near, knobs = near[legal], knobs[legal]
         rows = self.features(np.concatenate([begin, near]))
@@ -88,20 +88,9 @@ class TransferSearch(Annealing):
         _, first = np.unique(knobs[other][order], return_index=True)
         return np.concatenate([begin, near[order[np.sort(first)]]])
 
-    def _around(self, center: Points) -> tuple[Points, Points]:
-        """The points that differ from one in one knob, legal or not, and which knob."""
-        counts = self.encoded.tables.counts[center[0, 0]]
-        knobs = np.repeat(np.arange(len(counts)), counts)
-        choices = np.concatenate([np.arange(count) for count in counts])
-        other = choices != center[0, 1 + knobs]
-        knobs, choices = knobs[other], choices[other]
-        points = np.repeat(center, len(knobs), axis=0)
-        points[np.arange(len(knobs)), 1 + knobs] = choices
-        return points, knobs
-
     def _within_two(self, center: Points) -> Points:
         """Points that differ from one in one knob or two, legal or not: all, or many of them."""
-        near, knobs = self._around(center)
+        near, knobs = self.encoded.around(center[0])
         first, second = np.triu_indices(len(near), 1)
         if len(first) > _LOOKED_AT:
             first, second = self.rng.integers(max(len(near), 1), size=(2, _LOOKED_AT))

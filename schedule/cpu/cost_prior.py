@@ -18,7 +18,7 @@ from loopwright.schedule.cpu.heuristics import PRIOR
 from loopwright.schedule.cpu.register_tile import best_tile, best_tile_score
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import NestContext, indices, touched
-from loopwright.schedule.program.nest import Nest, extent, operations, terms
+from loopwright.schedule.program.nest import Nest, extent, is_order, operations, terms
 from loopwright.schedule.program.plan import FusionGroup, has_reuse
 from loopwright.schedule.program.predicates import share
 from loopwright.schedule.sketch.sketch import NestSketch
@@ -77,6 +77,8 @@ def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:
 
 def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     nest = structure.nest
+    if is_order(nest):  # of a few bytes, one after the other
+        return PRIOR.ordered_cycles * math.prod(map(extent, indices(nest.reads()[0])))
     predicates = structure.predicates
     tile = {}
     if structure.vector is not None and has_reuse(nest):

@@ -15,6 +15,10 @@ class CpuHeuristics:
     parallel_steps: int = 1 << 15
     """Steps of a parallel loop, at least. With fewer, starting threads costs more than it
     saves."""
+    compared_elements: int = 16
+    """Elements of a row whose order is told by comparing all with all, at most."""
+    ordered_steps: int = 32
+    """Steps of a loop for which an element counts that is put in order."""
     gather_cost: float = 4.0
     """Cost of a read that is no vector."""
     sliding_cost: float = 0.2
@@ -89,6 +93,8 @@ class PriorHeuristics:
     """One multiply-add, where each loads both of its operands."""
     element_operations: float = 1.0
     """Operations of an element where nothing is used again: loads and stores stand between."""
+    ordered_cycles: float = 10.0
+    """An element of a row that is put in order."""
 
 
 CPU = CpuHeuristics()

@@ -20,6 +20,7 @@ from dataclasses import replace
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table
 from loopwright.dsl.index import Index
+from loopwright.dsl.ops.comparisons import by_comparisons
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.loops.linearize import to_linear
@@ -60,7 +61,7 @@ _At = Mapping[str, Linear]
 def hand_sketch(workload: Workload, text: str) -> Sketch:
     """The sketch of a schedule by hand, from its structure. Raises `ConfigError` for a step that
     is not legal."""
-    program = combined(workload)
+    program = combined(by_comparisons(workload, lambda order: True))
     groups = tuple(FusionGroup((), (nest,)) for nest in program)
     constants = constants_of(workload, groups)
     plain = [HandNest.of(nest, nest.out.name in constants) for nest in program]

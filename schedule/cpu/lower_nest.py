@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table
+from loopwright.dsl.expr import Binary, Cast, Expr, IndexValue, Read, Table
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import tensor_bytes
@@ -22,7 +22,14 @@ from loopwright.schedule.loops.linearize import to_linear
 from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.footprint import indices
-from loopwright.schedule.program.nest import extent, lanes, predicated_reads, stride, terms
+from loopwright.schedule.program.nest import (
+    extent,
+    is_order,
+    lanes,
+    predicated_reads,
+    stride,
+    terms,
+)
 from loopwright.schedule.program.plan import Prefetch
 from loopwright.schedule.sketch.sketch import NestSketch, Packed
 from loopwright.schedule.target import Target
@@ -71,7 +78,7 @@ class NestLowering:
 
     def lower(self) -> list[Stmt]:
         """Blocks, tiles of a block, and the register tile inside."""
-        body = tuple(self._register_tile())
+        body = tuple(self._row() if is_order(self.nest) else self._register_tile())
         order = self.sketch.order
         for axis in reversed(order):
             for packed in self.sketch.packed:
@@ -81,9 +88,22 @@ class NestLowering:
                     body = (*lower_panel(packed, buffer, source, self.tiles), *body)
             body = self.tiles.around(axis, body)
         kind = "serial" if self.rows or self.part == "prepare" else "parallel"
-        for axis in reversed(self.nest.axes):
+        for axis in (a for a in reversed(self.nest.axes) if a in order):
             body = (Loop(self.axes[axis].block, self.axes[axis].blocks, kind, body),)
         return list(body)
+
+    def _row(self) -> list[Stmt]:
+        """One row of an order: the loop over ranks around that over places."""
+        nest, place = self.nest, self.tiles.place({})
+        ranks = tuple(a for a in nest.axes if a not in self.sketch.order)
+        assert nest.reducer is not None
+        loops: list[tuple[Var, Column, str]] = []
+        for axes, name, kind in ((ranks, "rank", nest.reducer), (nest.reduce, "place", "serial")):
+            var = self.var(axes[0].name if axes else name)
+            loops.append((var, math.prod(map(extent, axes)), kind))
+            place |= {a: Linear(((var, 1),)) for a in axes}
+        value = Cast(self._value(nest.body, place, {}, None), "int32")
+        return wrapped([self._store(nest.index, value, place)], loops)
 
     def _register_tile(self) -> list[Stmt]:
         if self.nest.reducer is None:

@@ -38,6 +38,7 @@ from loopwright.schedule.program.nest import (
     Nest,
     extent,
     in_place,
+    is_order,
     predicated_reads,
     sliding,
     stride,
@@ -51,6 +52,9 @@ from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, 
 def nest_sketches(nest: Nest, context: NestContext) -> Iterator[NestSketch]:
     """The structures for one nest, the most promising first, each derived when it is asked for;
     some come twice."""
+    if is_order(nest):
+        rows = tuple(a for a in nest.axes if a in indices(nest.reads()[0]))
+        return iter((NestSketch(nest, None, (), rows, nest.reduce),))
     if nest.sparse is not None:
         return iter((_sparse_sketch(nest, context),))
     found = (
@@ -81,7 +85,8 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
         yield Knob("tile", tuple(register_tiles(sketch, context)))
     if not context.rows:
         for place, axis in enumerate(nest.axes):
-            yield Knob(f"block{place}_", tuple((q,) for q in counts(extent(axis))))
+            if axis in sketch.order:
+                yield Knob(f"block{place}_", tuple((q,) for q in counts(extent(axis))))
     if sketch.unrolled:
         yield Knob("unroll", tuple(unrolls([extent(k) for k in sketch.unrolled])))
 
@@ -274,8 +279,11 @@ def _default_blocks(
     each of them, cut along the axis whose blocks read the least again; rows of the innermost
     middle axis within half of the second-level cache."""
     nest, target = sketch.nest, context.target
-    blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes}
-    wanted = 1 if nest.steps < CPU.parallel_steps or target.threads == 1 else 4 * target.threads
+    blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes if a in sketch.order}
+    steps = nest.steps
+    if is_order(nest):
+        steps = CPU.ordered_steps * math.prod(map(extent, (*sketch.order, *nest.reduce)))
+    wanted = 1 if steps < CPU.parallel_steps or target.threads == 1 else 4 * target.threads
     large = [p for p in sketch.packed if tensor_bytes(p.tensor) > target.l2_bytes // 2]
     if wanted > 1 and any(p.axis == sketch.vector and not p.local for p in large):
         wanted = target.threads  # panel after panel, each prefetched while the last one is used
@@ -288,7 +296,7 @@ def _default_blocks(
 
     spanned = {a for p in sketch.packed if p.local for a in p.inner}
     made = 1
-    for axis in sorted((a for a in nest.axes if a not in spanned), key=cost):
+    for axis in sorted((a for a in blocks if a not in spanned), key=cost):
         if wanted == 1:
             break
         tiles, parts = blocks[axis], min(blocks[axis], wanted)

@@ -9,7 +9,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, indices_in, substitute_axes, unused
-from loopwright.schedule.program.nest import Nest, extent, gathers
+from loopwright.schedule.program.nest import Nest, extent, gathers, is_order
 
 
 def inline(program: Program, producer: Nest) -> Program:
@@ -43,6 +43,8 @@ def can_inline(program: Program, producer: Nest) -> bool:
     if sum(n.out is producer.out for n in program) != 1:
         return False
     readers = [n for n in program if any(r.tensor is producer.out for r in n.reads())]
+    if any(map(is_order, readers)):
+        return False
     if any(isinstance(r, Table) and r.tensor is producer.out for n in readers for r in n.reads()):
         return False
     if gathers(producer) and any(n.reducer is not None for n in readers):
@@ -68,7 +70,7 @@ def fuse_epilogue(producer: Nest, consumer: Nest) -> Nest | None:
     """
     if producer.reducer is None or producer.epilogue is not None or consumer.reducer is not None:
         return None
-    if gathers(consumer):
+    if gathers(consumer) or is_order(producer):
         return None
     accesses = {r.index for r in consumer.reads() if r.tensor is producer.out}
     if len(accesses) != 1:

@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Binary, Expr, Gather, IndexValue, Read, Select, Table, Unary
+from loopwright.dsl.expr import (
+    ORDERS,
+    Binary,
+    Expr,
+    Gather,
+    IndexValue,
+    Read,
+    Select,
+    Table,
+    Unary,
+)
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Tensor
@@ -27,7 +37,8 @@ class Nest:
     ----------
     out, index: what is written and where, in terms of `axes`.
     axes, reduce: the loops, with their extents.
-    reducer: sum, max, min, prod; None for an element-wise nest, whose `body` is the value itself.
+    reducer: sum, max, min, prod, or an order's greatest and least; None for an element-wise nest,
+        whose `body` is the value itself.
     result: the tensor that the reduction defines; in `epilogue` a read of it stands for the
         accumulator.
     epilogue: what is written, or None for the reduction's value itself.
@@ -148,6 +159,9 @@ def nests(workload: Workload) -> tuple[Nest, ...]:
         d = defined(stage)
         index = tuple(axis.affine() for axis in d.axes)
         nest = _resolved(Nest(stage, index, d.axes, d.reduce, d.reducer, d.body, stage))
+        if is_order(nest) and not _is_plain(nest.body):
+            row, nest = _row_before(nest, names)
+            result.append(row)
         if nest.reducer is not None and gathers(nest):
             made, nest = _gathered_before(nest, names)
             result += made
@@ -167,10 +181,7 @@ def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
         if not isinstance(x, Gather):
             return rebuild(x, without)
         if x not in made:
-            name = f"{nest.out.name}_{x.table.tensor.name}"
-            while name in names:
-                name += "_"
-            names.add(name)
+            name = _unused(f"{nest.out.name}_{x.table.tensor.name}", names)
             used = set(indices_in(x))
             axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
             out = Tensor(name, tuple(map(extent, axes)), x.dtype)
@@ -179,6 +190,28 @@ def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
 
     whole = replace(nest, body=without(nest.body))
     return list(made.values()), whole
+
+
+def _row_before(nest: Nest, names: set[str]) -> tuple[Nest, Nest]:
+    """An order of elements that lie in a tensor, and the nest that puts them there."""
+    used = set(indices_in(nest.body))
+    axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
+    name = _unused(f"{nest.out.name}_row", names)
+    out = Tensor(name, tuple(map(extent, axes)), nest.body.dtype)
+    index = tuple(i.affine() for i in axes)
+    return Nest(out, index, axes, (), None, nest.body, out), replace(nest, body=Read(out, index))
+
+
+def _is_plain(x: Expr) -> bool:
+    """Return whether an expression is an element at plain indices."""
+    return isinstance(x, Read) and all(p.plain() or not p.terms for p in x.index)
+
+
+def _unused(name: str, names: set[str]) -> str:
+    while name in names:
+        name += "_"
+    names.add(name)
+    return name
 
 
 def _resolved(nest: Nest) -> Nest:
@@ -206,6 +239,12 @@ def predicated_reads(expr: Expr, predicated: bool = False) -> Iterator[tuple[Rea
         yield expr, predicated
     for part, child in enumerate(children(expr)):
         yield from predicated_reads(child, predicated or (isinstance(expr, Select) and part > 0))
+
+
+def is_order(nest: Nest) -> bool:
+    """Return whether the nest finds places of elements in order: one call of the run-time a row,
+    whose elements are read as they lie."""
+    return nest.reducer in ORDERS
 
 
 def gathers(nest: Nest) -> bool:

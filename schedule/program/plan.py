@@ -25,7 +25,7 @@ from loopwright.schedule.program.canonical import (
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
 from loopwright.schedule.program.heuristics import PROGRAM
-from loopwright.schedule.program.nest import Nest, extent, nests, stride
+from loopwright.schedule.program.nest import Nest, extent, is_order, nests, stride
 from loopwright.schedule.program.padding import split_fill
 from loopwright.schedule.program.polyphase import decompose, is_spread
 
@@ -159,7 +159,7 @@ def names_of(program: Program, workload: Workload) -> set[str]:
 def has_reuse(nest: Nest) -> bool:
     """Return whether a reduction reads some operand again for another element of the result, so
     that register tiles pay."""
-    if nest.reducer is None:
+    if nest.reducer is None or is_order(nest):
         return False
     within = {k for k in nest.axes if extent(k) > 1}
     return any(within - indices(r) for r in nest.reads() if r.tensor is not nest.result)
@@ -259,7 +259,7 @@ def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> Fusio
     read = {r.tensor for n in run for r in n.reads()}
     if any(not _writes_plainly(n) for n in run if n.out in read or n is run[0]):
         return None
-    if any(not _linked(n, made) for n in run[1:]):
+    if any(not _linked(n, made) for n in run[1:]) or any(map(is_order, run)):
         return None
     classes = [c for axis in run[0].axes if (c := _class_of(axis, run, made)) is not None]
     classes = [c for c in classes if not _keeps_rows_contiguous(c, run)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from loopwright.dsl.dtypes import HALVES
+from loopwright.dsl.elements import REDUCERS
 from loopwright.dsl.expr import Expr, Read, Reduce
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
@@ -94,7 +95,7 @@ def split_reduction(source: Workload, number: int, parts: int) -> Workload | Non
     stage = source.stages[number]
     d = defined(stage)
     axis = next((k for k in d.reduce if extent(k) % parts == 0), None)
-    if d.reducer is None or axis is None:
+    if d.reducer not in REDUCERS or axis is None:
         return None
     part = Index(unused("p", tuple(d.extents)), parts)
     rest = Index(axis.name, extent(axis) // parts)

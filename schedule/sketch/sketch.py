@@ -17,7 +17,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.program.nest import Nest
+from loopwright.schedule.program.nest import Nest, is_order
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.predicates import Predicates, predicates
 from loopwright.schedule.sketch.hand import HandNest
@@ -106,7 +106,7 @@ class NestSketch:
     def unrolled(self) -> tuple[Index, ...]:
         """The reduction loops whose unroll factors the "unroll" knob has: the last two,
         but for those that are written out anyway, or leave steps out."""
-        if self.nest.sparse is not None:
+        if self.nest.sparse is not None or is_order(self.nest):
             return ()
         last = [k for k in self.reduce if k != self.vector][-2:]
         return tuple(k for k in last if k not in self.predicates.taps)

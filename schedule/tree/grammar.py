@@ -10,12 +10,17 @@
            | Barrier | AsyncCopy | AsyncCommit | AsyncWait                      for GPUs
            | MatrixFill | MatrixLoad | MatrixMultiply | MatrixStore             for their warps
     kind   = "serial" | "parallel" | "unrolled" | "vectorized" | "block" | "thread"
+             | "greatest" | "least"
     value  = the element expressions of the notation, with these leaves:
              Const | Load(buffer, index*, clamped) | Position(linear); the table of a `Gather`
              is a load, 0 where elements are subscripts
     index  = Linear: const + Σ coefficient · (Var | Quotient | Remainder)
     buffer = Buffer(name, shape, dtype, scope)
     scope  = "argument" | "heap" | "register" | "shared" | "matrix_a" | "matrix_b" | "accumulator"
+
+A loop of kind "greatest" or "least" puts a row in order, and is one call of the run-time. It
+counts ranks, and its body is a loop over places around one store of one load (cast to int32, in
+which places are). What is stored at a rank is the place of the element of that rank.
 
 In the tree of a GPU program every top-level statement that is not an `Allocate` is a *kernel*: a
 chain of directly nested "block" loops, and directly inside of it `Let`s and one chain of "thread"
@@ -42,7 +47,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from loopwright.dsl.expr import Expr
+from loopwright.dsl.expr import ORDERS, Cast, Expr
 from loopwright.dsl.traversal import rebuild
 
 Column = int | np.ndarray[Any, np.dtype[np.int64]]
@@ -339,6 +344,22 @@ def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
         total = total + position * step
         step = step * extent
     return total
+
+
+def order_parts(loop: Loop) -> tuple[Loop, Store, Load] | None:
+    """The loop over places of an order, its store and its load; None for any other loop."""
+    if loop.kind not in ORDERS or loop.bound is not None or len(loop.body) != 1:
+        return None
+    (places,) = loop.body
+    if not isinstance(places, Loop) or places.bound is not None or len(places.body) != 1:
+        return None
+    (store,) = places.body
+    if not isinstance(store, Store) or not isinstance(store.value, Cast):
+        return None
+    load = store.value.x
+    if not isinstance(load, Load) or load.clamped or store.buffer.dtype != "int32":
+        return None
+    return places, store, load
 
 
 def variables(linear: Linear) -> Iterator[Var]:

@@ -40,6 +40,8 @@ _MARKS = {
     "vectorized": "vector ",
     "block": "block ",
     "thread": "thread ",
+    "greatest": "greatest ",
+    "least": "least ",
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.expr import Expr
+from loopwright.dsl.expr import ORDERS, Expr
 from loopwright.dsl.traversal import children
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree.gpu_verifier import GPU_LOOPS, Problem, gpu_problems
@@ -48,6 +48,7 @@ from loopwright.schedule.tree.grammar import (
     Tree,
     Var,
     column,
+    order_parts,
 )
 from loopwright.schedule.tree.index_analysis import IndexAnalysis
 
@@ -160,7 +161,7 @@ class _Checker:
 
     def _loop(self, loop: Loop, inside: str) -> None:
         name = loop.var.name
-        kinds = GPU_LOOPS if self.on_gpu else KINDS
+        kinds = GPU_LOOPS if self.on_gpu else (*KINDS, *ORDERS)
         self._add(loop.kind not in kinds, lambda i: f"loop {name} is of no known kind")
         self._add(np.less(loop.extent, 0), lambda i: f"loop {name} has a negative extent")
         nested = loop.kind == "parallel" and inside != "parallel"
@@ -168,6 +169,11 @@ class _Checker:
         one = len(loop.body) == 1 and isinstance(loop.body[0], Store)
         vector = loop.kind == "vectorized" and not one
         self._add(vector, lambda i: f"vectorized loop {name} holds something other than one store")
+        if loop.kind in ORDERS:
+            parts = order_parts(loop)
+            self._add(parts is None, lambda i: f"loop {name} holds something other than an order")
+            more = parts is not None and np.greater(loop.extent, parts[0].extent)
+            self._add(more, lambda i: f"loop {name} has more ranks than there are elements")
         if loop.bound is not None:
             self._range(loop.bound)
         outside, self.runs = self.runs, (*self.runs, np.greater(loop.extent, 0))

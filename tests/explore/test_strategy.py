@@ -14,9 +14,8 @@ from loopwright.explore.strategies.annealing import Annealing, Schedule
 from loopwright.explore.strategies.encoded_space import EncodedSpace, distinct
 from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.genetic import Genetic
-from loopwright.explore.strategies.grid import GridSearch
-from loopwright.explore.strategies.random_search import RandomSearch
 from loopwright.explore.strategies.transfer_search import TransferSearch
+from loopwright.explore.strategies.unlearned import GridSearch, RandomSearch
 from loopwright.schedule.space import space
 from tests.explore.synthetic import TARGET, cost, matmul_space, tiny
 

@@ -100,3 +100,13 @@ def test_numbers_near_zero_and_one_are_kept():
     check(lambda x: (x + 1e-9).log(), x)
     check(lambda x: x / (x.sum() * 0 + 1e-12), x)
     check(lambda x: x * 1.000005 - 1.000005, x)
+
+
+def test_elements_in_order_and_those_of_a_rank_are_torchs():
+    x = torch.randint(-9, 9, (3, 40, 2)).float()
+    x[0, 7] = math.nan
+    check(lambda x: torch.sort(x, dim=1, stable=True), x)
+    check(lambda x: torch.sort(x, dim=0, stable=True, descending=True), x)
+    check(lambda x: torch.argsort(x, stable=True, dim=1), x)
+    check(lambda x: torch.kthvalue(x, 5, dim=1, keepdim=True)[0], x)
+    check(lambda x: torch.kthvalue(x, 40, dim=1)[0], x)

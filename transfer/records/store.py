@@ -190,6 +190,15 @@ class RecordStore:
         ids = [s.id for s in self.settings() if wanted.allows(s)]
         return self._stored.costs(ids, cache)
 
+    def elsewhere(
+        self, workload: Workload | str, target: Target | str, machine: Mapping[str, str]
+    ) -> list[dict[Config, float]]:
+        """What other machines have measured of a workload, with warm caches, the nearest machine
+        first: as `measured` has it of one."""
+        wanted, here = _wanted(workload, target, machine, None, "any"), hardware(machine)
+        groups = choose((s for s in self.settings() if s.hardware != here), wanted)
+        return [self._stored.costs([s.id for s in group], "warm") for group in groups]
+
     def export_lines(
         self, path: str | os.PathLike[str], records: Iterable[Record] | None = None
     ) -> int:

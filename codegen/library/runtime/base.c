@@ -5,6 +5,7 @@
 #include "base.h"
 
 #include "workspace.c"
+#include "order.c"
 
 static int run_serially(lw_task *task, void *data, int count) {
   lw_group group = {NULL, count};

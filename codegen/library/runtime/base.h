@@ -24,6 +24,7 @@
 #define lw_release LW_JOIN(LW_PREFIX, lw_release)
 #define lw_parallel LW_JOIN(LW_PREFIX, lw_parallel)
 #define lw_check LW_JOIN(LW_PREFIX, lw_check)
+#define lw_order LW_JOIN(LW_PREFIX, lw_order)
 #define lw_error LW_JOIN(LW_PREFIX, lw_error)
 #define lw_set_threads LW_JOIN(LW_PREFIX, lw_set_threads)
 #define lw_threads LW_JOIN(LW_PREFIX, lw_threads)
@@ -63,6 +64,13 @@ LW_HIDDEN int lw_parallel(lw_task *task, void *data, int64_t iterations);
 /* Memory aligned to 64 bytes, kept for the next call when it is released; null if there is none. */
 LW_HIDDEN void *lw_allocate(uint64_t bytes);
 LW_HIDDEN void lw_release(void *block);
+
+/* The places of a row's first `wanted` elements in order, the greatest or the least first. Equal
+ * ones stay in theirs, and NaN is greater than all numbers. Steps are in elements; `kind` says of
+ * which type these are, see order.c. There is room for twice as many items as elements, of 8
+ * bytes, or of 16 where elements have 8. Returns 0. */
+LW_HIDDEN int lw_order(void *places, int places_step, int wanted, const void *row, int step,
+                       int extent, int kind, int greatest, void *items);
 
 /* One array of a call. */
 typedef struct {

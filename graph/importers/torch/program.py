@@ -286,7 +286,11 @@ def _traced_open(
         if not any(isinstance(n, Size) for n in _shape(x)):
             return x
         shape = [named(n)[1] if isinstance(n, Size) else n for n in _shape(x)]
-        return torch.zeros(shape, dtype=getattr(torch, str(x.dtype).removeprefix("torch.")))
+        dtype = getattr(torch, str(x.dtype).removeprefix("torch."))
+        if not dtype.is_floating_point:
+            return torch.zeros(shape, dtype=dtype)
+        # Of zeros, each is as well the largest as any other.
+        return torch.as_tensor(np.random.default_rng(0).standard_normal(shape)).to(dtype)
 
     check_several(inputs)
     shapes: Any = tuple(map(dims_of, inputs))

@@ -21,6 +21,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten._cdist_forward.default: _distances,
         aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
+        aten.kthvalue.default: _of_rank,
         aten.log_sigmoid.default: _log_sigmoid,
         aten.cumprod.default: special.cumulative_product,
         aten.embedding_bag.padding_idx: special.embedding_bag,
@@ -28,6 +29,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.lgamma.default: special.log_gamma,
         aten.masked_select.default: special.masked_select,
         aten.rsub.Scalar: _from_number,
+        aten.sort.stable: _sorted,
         aten.scaled_dot_product_attention.default: _attention,
     }
 
@@ -51,6 +53,26 @@ def _without_nan(name: str, x: Any, y: Any) -> Any:
     """The larger or smaller of two numbers, one of them where the other is NaN."""
     op = _opset()
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
+
+
+def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False) -> Any:
+    """The elements along an axis in order, and their places: ours of equal ones stay in theirs."""
+    op = _opset()
+    if not x.shape:
+        return op.Identity(x), op.Constant(value_int=0)
+    count = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
+    return op.TopK(x, count, axis=dim, largest=int(descending))
+
+
+def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th smallest element along an axis, counted from 1, and its place."""
+    op = _opset()
+    along = op.Constant(value_ints=[dim])
+    first = op.TopK(x, op.Constant(value_ints=[k]), axis=dim, largest=0)
+    last = [
+        op.Slice(part, *(op.Constant(value_ints=[n]) for n in (k - 1, k, dim))) for part in first
+    ]
+    return tuple(last if keepdim else (op.Squeeze(part, along) for part in last))
 
 
 def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:

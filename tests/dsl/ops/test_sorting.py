@@ -6,7 +6,7 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.ops import sorting
+from loopwright.dsl.expr import Reduce
 from tests.dsl.compute import compute, draw
 
 
@@ -43,15 +43,6 @@ def test_the_greatest_elements_and_their_places_are_in_order(shape, axis, k, nan
     np.testing.assert_array_equal(compute(values, {x: a}), np.take_along_axis(a, expected, axis))
 
 
-@pytest.mark.parametrize("n", [9, 17, 64, 65])
-@pytest.mark.parametrize("largest", [True, False])
-def test_a_tournament_of_blocks_finds_the_same(monkeypatch, n, largest):
-    monkeypatch.setattr(sorting, "_BLOCK", 4)
-    x, a = drawn((3, n), "float32", 4)
-    places = compute(ops.topk(x, 2, 1, largest)[1], {x: a})
-    np.testing.assert_array_equal(places, in_order(a, 1, largest)[:, :2])
-
-
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("dtype", ["float16", "int8", "uint64", "bool"])
 def test_all_types_are_sorted_and_equal_elements_stay_in_their_places(dtype, descending):
@@ -66,3 +57,15 @@ def test_all_types_are_sorted_and_equal_elements_stay_in_their_places(dtype, des
 def test_more_elements_than_there_are_is_an_error():
     with pytest.raises(NotationError, match="topk: k is 4; it is an integer from 1 to 3"):
         ops.topk(lw.tensor("X", (5, 3)), 4)
+
+
+def test_an_order_is_along_one_index_and_has_ranks_for_its_elements_alone():
+    x, (i, j, c) = lw.tensor("X", (5, 3)), lw.indices("i j c")
+    first, (r,) = lw.tensor("first"), lw.indices("r", r=4)
+    first[i] = Reduce("greatest", x[i, c])
+    a = draw(x)
+    np.testing.assert_array_equal(compute(first, {x: a}), a.argmax(1))
+    with pytest.raises(NotationError, match="r counts 4 ranks, and there are 3 elements"):
+        lw.tensor("P")[i, r] = Reduce("least", x[i, c])
+    with pytest.raises(NotationError, match="these are 2 and 0"):
+        lw.tensor("P", ())[()] = Reduce("least", x[i, j])

@@ -169,7 +169,7 @@ def _cumulative(call: Call) -> Value:
     return function(call.tensor(0), axis, exclusive, backward)
 
 
-@operator("TopK", limit="the count must be known; rows of up to a few thousand elements")
+@operator("TopK", limit="the count must be known")
 def _top_k(call: Call) -> Sequence[Value]:
     count = call.integer(1, call.get("k"))
     return ops.topk(call.tensor(0), count, call.axis(-1), bool(call.get("largest", 1)))

@@ -1,4 +1,4 @@
-"""Grid search: every point in order."""
+"""Searches that learn nothing: every point in order, and points drawn at random."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ class GridSearch(Strategy):
             self._next += int(places[-1]) + 1 if full else len(points)
             found = np.concatenate([found, points[places]])
         return found
+
+
+class RandomSearch(Strategy):
+    """The baseline that every learned strategy has to beat: new points, drawn evenly over
+    sketches, and then over the choices of each knob."""
+
+    def _propose(self, n: int) -> Points:
+        return self.encoded.fresh(n, self.seen, self.rng)
