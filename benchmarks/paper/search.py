@@ -25,7 +25,7 @@ from loopwright.measure.tabular import TabularDevice, load_brute_forced
 from loopwright.schedule.sketch.sketch import Config
 
 TRIALS = 128
-FEW = Schedule(chains=256, steps=8, advice=False)
+FEW = Schedule(chains=256, steps=8, advice=False, likely=0.0)
 """For tables of less points than there are chains by default; the paper's searches know no rules
 of thumb."""
 _SOURCE, _SHARE = 250, 0.1
@@ -101,7 +101,7 @@ def _tuner(setting: Setting, table: Path, seed: int, legal: Legal) -> Tuner:
     reads = setting.reads or make_model(setting.model).reads
     width = max(features(t, reads).width for t in (table, *others))
     base = global_model(setting.model, reads, others, width) if others else None
-    schedule = FEW if legal.size < Schedule().chains else Schedule()
+    schedule = FEW if legal.size < Schedule().chains else Schedule(likely=0.0)
     return Tuner(
         EncodedSpace(space, legal),
         setting.strategy,
