@@ -96,6 +96,8 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "shl": np.left_shift,
     "shr": np.right_shift,
 }
+REDUCERS = ("sum", "max", "min", "prod")
+"""How elements become one."""
 STEPS = frozenset(
     ("floor", "ceil", "trunc", "round", "floordiv", "mod", "fmod")
     + ("lt", "le", "gt", "ge", "eq", "ne")

@@ -22,9 +22,10 @@ import numpy as np
 
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.elements import BINARY, FLOAT_FUNCTIONS, UNARY
-from loopwright.dsl.errors import NoAttributeError, NotationError
+from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 from loopwright.dsl.size import Size
+from loopwright.dsl.valueless import Valueless, of_arrays
 from loopwright.dsl.words import brief
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ SHIFTS = {"shl": "<<", "shr": ">>"}
 BITWISE = {**LOGICAL, "xor": "^", **SHIFTS}
 DIVISIONS = {"floordiv": "//", "mod": "%", "trunc_div": "trunc_div", "fmod": "fmod"}
 FLOAT_ONLY = (*FLOAT_FUNCTIONS, "div", "atan2")
-REDUCERS = ("sum", "max", "min", "prod")
 ORDERS = ("greatest", "least")
 """Reducers whose value is the place of the r-th element along the reduction: the greatest or the
 least first. An index of the left that is not on the right counts ranks r; without one, r is 0.
@@ -62,7 +62,7 @@ def _methods(op: str) -> tuple[_Method, _Method]:
     return left, right
 
 
-class Expr:
+class Expr(Valueless):
     """An element expression; Python's operators build larger ones. At a prompt it is shown as it
     is written."""
 
@@ -75,54 +75,13 @@ class Expr:
         """NumPy's functions are those of the notation: `np.exp(A[i])` is `lw.exp(A[i])`."""
         op = _UFUNCS.get(ufunc) if method == "__call__" and not options else None
         if op is None:
-            raise _of_arrays(ufunc)
+            raise of_arrays(ufunc)
         return unary(op, *inputs) if len(inputs) == 1 else binary(op, *inputs)
-
-    def __array_function__(self, function: Any, *given: object) -> Expr:
-        raise _of_arrays(function)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise NoAttributeError(
-                f"an element has no .{name}: what is done to elements are functions, lw.exp(x) or "
-                'lw.cast(x, "int32"); dir(lw) lists them'
-            )
 
     def __round__(self, digits: int | None = None) -> Expr:
         if digits is not None:
             raise NotationError("round: elements are rounded to whole numbers; leave digits out")
         return unary("round", self)
-
-    def __array__(self, *given: object, **options: object) -> Any:
-        raise NotationError(
-            "an element expression has no value before a call, so no array is made of it"
-        )
-
-    def __iter__(self) -> Any:
-        raise NotationError(
-            "an element is one number: lw.sum(x) and lw.max(x) go over the indices that are "
-            "absent on the left, and lw.max(x, y) is the larger of two"
-        )
-
-    def __float__(self) -> float:
-        raise NotationError(
-            "an element expression has no value before a call: write lw.exp(x), not math.exp(x), "
-            "and lw.cast in place of float and int"
-        )
-
-    def __int__(self) -> int:
-        return int(float(self))
-
-    def __matmul__(self, other: object) -> Expr:
-        raise NotationError(
-            "@ is for matrices, and these are elements: write C[i, j] += A[i, k] * B[k, j], or "
-            "lw.ops.matmul(A, B)"
-        )
-
-    __rmatmul__ = __matmul__
 
     @property
     def dtype(self) -> str:
@@ -156,23 +115,6 @@ class Expr:
 
     def __invert__(self) -> Expr:
         return unary("not", self)
-
-    def __bool__(self) -> bool:
-        raise NotationError(
-            "an element expression has no truth value: use lw.where(cond, a, b), and & | ~ "
-            "in place of and, or, not"
-        )
-
-
-def _of_arrays(function: Any) -> NotationError:
-    """The error for a function of NumPy's that is none of the notation's."""
-    name = str(function.__name__)
-    if name in (*REDUCERS, "where"):
-        return NotationError(f"np.{name} works on arrays: write lw.{name}, which is of elements")
-    return NotationError(
-        f"np.{name} works on arrays, and the notation has no such function of elements; it has "
-        f"{', '.join(sorted(FLOAT_FUNCTIONS))} and those of dir(lw)"
-    )
 
 
 @dataclass(frozen=True, repr=False)

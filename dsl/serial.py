@@ -8,7 +8,7 @@ from typing import Any
 from loopwright.dsl import expr as e
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import check_dtype
-from loopwright.dsl.elements import BINARY, UNARY
+from loopwright.dsl.elements import BINARY, REDUCERS, UNARY
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, Index, Quotient, as_affine, indices
 from loopwright.dsl.size import Size, merged
@@ -51,7 +51,7 @@ def tensor_from_json(
     body = expr_from_json(data["body"], known, ranges, dims)
     axes = tuple(ranges[name].affine() for name, _ in data["axes"])
     if data["reducer"] is not None:
-        if data["reducer"] not in (*e.REDUCERS, *e.ORDERS):
+        if data["reducer"] not in (*REDUCERS, *e.ORDERS):
             raise NotationError(f"a damaged workload: no reducer {data['reducer']!r}")
         body = e.Reduce(data["reducer"], body)
     tensor[axes] = body

@@ -58,7 +58,7 @@ class Data:
     Attributes
     ----------
     seed: of the generator that draws the inputs.
-    scaled: whether features are of very different sizes (`dsl.hard_data`).
+    scaled: whether features are of very different sizes (`workers.hard_data`).
     expected: the outputs as bytes, and their slack where the oracle gave one; none where
         candidates are not checked.
     tolerance: rtol and atol within which outputs of the definition's own sums agree; the atol of

@@ -1,10 +1,12 @@
 """How the tests run: Hypothesis's profiles, and what is skipped where something is missing."""
 
+import contextlib
 import glob
 import importlib.metadata
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.hosts import HOSTS, pretend
-from tests.thin import set_slow
+from tests.sampling import sampled
+from tests.thin import set_slow, unoptimized
 
 # Builds and first imports take seconds, so no deadline. HYPOTHESIS_PROFILE=thorough digs deeper.
 settings.register_profile(
@@ -29,6 +32,14 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 _USUAL = "ci" if "CI" in os.environ else "default"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _USUAL))
 
+
+# Interpreters that tests start would compile all modules each time: seconds, dozens of times.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# Two workers on two cores: threads that spin while they wait for another's take ten times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Processes of one run do not wait for each other, nor for tuners outside of it.
 _OWN_LEASE = os.path.join(tempfile.gettempdir(), f"loopwright-tests-{os.getpid()}.lease")
@@ -87,7 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what this machine, or this run, cannot do."""
+    """Skip what this machine or this run cannot do; leave cases out that are not in the sample."""
     skips = {
         name: pytest.mark.skip(reason=f"no {name} here")
         for name, present in _PRESENT.items()
@@ -99,6 +110,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name, skip in skips.items():
             if item.get_closest_marker(name) is not None:
                 item.add_marker(skip)
+    named = config.option.keyword or any("::" in arg for arg in config.args)
+    if not config.getoption("--slow") and not named:
+        kept = sampled(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let LLVM optimize nothing, but in tests marked `optimized` and in the slow suite: most tests
+    are of what programs compute, and a third of their time went into making them fast."""
+    full = item.config.getoption("--slow") or item.get_closest_marker("optimized") is not None
+    with contextlib.nullcontext() if full else unoptimized():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The structure of the package: which folder may import which, and no cycles."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -86,14 +87,15 @@ def modules():
 def imports(path, known):
     """The modules that a module imports, also inside of functions; not what types alone need."""
 
-    def walk(node):
+    def statements(node):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             return
         yield node
-        for child in ast.iter_child_nodes(node):
-            yield from walk(child)
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for child in getattr(node, part, ()):
+                yield from statements(child)
 
-    for node in walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loopwright"):
             source = node.module.removeprefix("loopwright").lstrip(".")
             for alias in node.names:
@@ -102,11 +104,16 @@ def imports(path, known):
 
 
 MODULES = modules()
-ARROWS = {name: set(imports(path, MODULES)) - {name} for name, path in MODULES.items()}
+
+
+@functools.cache
+def arrows():
+    """Of each module, those that it imports."""
+    return {name: set(imports(path, MODULES)) - {name} for name, path in MODULES.items()}
 
 
 def test_no_module_imports_itself_by_way_of_others():
-    left = dict(ARROWS)
+    left = dict(arrows())
     while free := [name for name, used in left.items() if not used & set(left)]:
         for name in free:
             del left[name]
@@ -122,7 +129,7 @@ def test_folders_import_only_what_stands_on_lower_floors(folder):
         first = name.removeprefix(inside).partition(".")[0]
         return order.index(first) if name.startswith(inside) and first in order else None
 
-    for name, used in ARROWS.items():
+    for name, used in arrows().items():
         for other in used:
             if floor(name) is not None and floor(other) is not None:
                 assert floor(other) <= floor(name), f"{name} imports {other}"

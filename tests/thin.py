@@ -1,5 +1,8 @@
 """Cases for the fast suite, and the rest for the slow one."""
 
+import contextlib
+import sys
+
 import pytest
 
 _SLOW = False
@@ -26,3 +29,22 @@ def thinned(cases, keep=2):
 
 def _parts(case):
     return case if isinstance(case, tuple) else (case,)
+
+
+@contextlib.contextmanager
+def unoptimized():
+    """Let LLVM compile without optimizing, where what compiles is loaded: half the time."""
+    module = sys.modules.get("loopwright.codegen.target")
+    if module is None:  # a test that imports it meanwhile compiles in full
+        yield
+        return
+    made = module._tvm_target
+
+    def quick(triple, mcpu, features, optimized=True):
+        return made(triple, mcpu, features, optimized=False)
+
+    module._tvm_target = quick
+    try:
+        yield
+    finally:
+        module._tvm_target = made

@@ -62,10 +62,12 @@ class MLP(Residual):
         self.nets, self.width, self.epochs = nets, width, epochs
 
     def learned(self, training: Training, loss: Loss, rng: np.random.Generator) -> _Nets:
+        from threadpoolctl import threadpool_limits
+
         scale = _Scale.of(training.features)
         scaled = replace(training, features=scale(training.features))
-        nets = (self._net(scaled, rng) for _ in range(self.nets))
-        return _Nets(scale, list(nets))
+        with threadpool_limits(1):  # threads of such small products wait for each other
+            return _Nets(scale, [self._net(scaled, rng) for _ in range(self.nets)])
 
     def _net(self, training: Training, rng: np.random.Generator) -> _Net:
         x = training.features

@@ -11,10 +11,10 @@ import numpy as np
 from loopwright.codegen.library import arrays
 from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.signature import Parameter, Signature
-from loopwright.dsl.hard_data import drawn
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.measure.checking import difference, from_bytes, to_bytes
 from loopwright.measure.timing import Repeatable, Timer, Timing
+from loopwright.measure.workers.hard_data import drawn
 from loopwright.measure.workers.messages import Bytes, CandidateError, Message, Operation
 
 

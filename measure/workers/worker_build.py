@@ -13,10 +13,10 @@ from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.mapped import is_builtin
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError, LoopwrightError
-from loopwright.dsl.hard_data import drawn
 from loopwright.dsl.oracle import evaluate, slack
 from loopwright.dsl.workload import Workload
 from loopwright.measure.checking import to_bytes
+from loopwright.measure.workers.hard_data import drawn
 from loopwright.measure.workers.messages import CandidateError, Message, Operation
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target

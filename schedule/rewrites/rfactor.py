@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from loopwright.dsl.dtypes import HALVES
-from loopwright.dsl.expr import REDUCERS, Expr, Read, Reduce
+from loopwright.dsl.elements import REDUCERS
+from loopwright.dsl.expr import Expr, Read, Reduce
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves

@@ -13,6 +13,8 @@ from tests.collection import WORKLOADS
 from tests.targets import ALONE, HERE
 from tests.thin import several
 
+pytestmark = [pytest.mark.optimized, pytest.mark.sampled(0.34)]
+
 RANDOM_CONFIGS = several(settings().max_examples // 8)
 
 

@@ -1,4 +1,6 @@
 """Drawn programs of several definitions, compiled by their default and a drawn config, equal the
+
+pytestmark = pytest.mark.sampled(0.34)
 oracle: whatever is inlined, fused, grouped or rewritten."""
 
 import numpy as np

@@ -23,9 +23,13 @@ from loopwright.measure.checking import difference
 from loopwright.schedule.tree.grammar import Allocate, Buffer, Linear, Load, Loop, Store, Tree, Var
 from tests.targets import narrow
 
-pytestmark = pytest.mark.skipif(
-    not {"avx2", "fma"} <= set(cpu_flags()), reason="a processor with AVX2 and FMA is needed"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not {"avx2", "fma"} <= set(cpu_flags()), reason="a processor with AVX2 and FMA is needed"
+    ),
+    pytest.mark.optimized,
+    pytest.mark.sampled(0.34),
+]
 
 LLVM_SINCE = "llvm, since the built-in code generator does not cover"
 

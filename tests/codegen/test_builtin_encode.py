@@ -6,6 +6,8 @@ import pytest
 
 from loopwright.codegen.builtin import encode as x86
 
+pytestmark = pytest.mark.optimized
+
 capstone = pytest.importorskip("capstone")
 
 LATER = tuple(f"r{n}" for n in range(8, 16))

@@ -24,6 +24,8 @@ from loopwright.codegen.tir.convert import convert
 from loopwright.codegen.tir.elementary import ELEMENTARY, apply, apply_scaling
 from loopwright.dsl.errors import NotationError
 
+pytestmark = [pytest.mark.optimized, pytest.mark.sampled(0.34)]
+
 HOST = llvm_get_system_cpu()
 REFERENCE = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "expm1", "log", "log2", "log10")},

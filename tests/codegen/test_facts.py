@@ -21,6 +21,8 @@ from loopwright.dsl.errors import BuildError
 from loopwright.schedule.space import space
 from tests.targets import AARCH64, AVX512_LARGE, ONE_THREAD, narrow
 
+pytestmark = pytest.mark.optimized
+
 SSE = replace(ONE_THREAD, mcpu="x86-64", vector_bytes=16)
 TARGETS = {"AVX2": ONE_THREAD, "AVX-512": AVX512_LARGE, "SSE": SSE, "AArch64": AARCH64}
 

@@ -9,6 +9,8 @@ import pytest
 import loopwright as lw
 from loopwright.dsl.dtypes import DTYPES, INTEGERS, numpy_dtype
 
+pytestmark = pytest.mark.optimized
+
 
 def rows(table, at, **options):
     """table[at]"""

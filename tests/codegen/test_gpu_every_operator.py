@@ -27,6 +27,8 @@ from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
 from tests.collection import WORKLOADS
 
+pytestmark = pytest.mark.sampled(0.34)
+
 FEW = [
     "matmul_of_odd_extents",
     "matmul_in_float16_accumulated_in_float32",

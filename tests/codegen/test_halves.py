@@ -7,6 +7,8 @@ import loopwright as lw
 from loopwright.dsl.dtypes import epsilon, numpy_dtype
 from loopwright.dsl.oracle import evaluate
 
+pytestmark = [pytest.mark.optimized, pytest.mark.sampled(0.34)]
+
 HALVES = ["float16", "bfloat16"]
 ops = lw.ops
 i, j, k = lw.indices("i j k")

@@ -9,6 +9,8 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
 from loopwright.schedule.tree.printer import show
 
+pytestmark = [pytest.mark.optimized, pytest.mark.sampled(0.34)]
+
 T = lw.tensor
 
 

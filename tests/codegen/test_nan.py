@@ -7,6 +7,8 @@ import loopwright as lw
 from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.dsl.oracle import evaluate
 
+pytestmark = [pytest.mark.optimized, pytest.mark.sampled(0.34)]
+
 NAN, INF = np.nan, np.inf
 ONE = np.array([NAN, 1, NAN, 0, -1, INF, -INF, 2, NAN] * 5)
 OTHER = np.array([1, NAN, NAN, 0, NAN, NAN, NAN, 3, -INF] * 5)

@@ -8,6 +8,8 @@ import pytest
 
 import loopwright as lw
 
+pytestmark = pytest.mark.sampled(0.34)
+
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 HARD = np.array(
     [0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3.4e38]

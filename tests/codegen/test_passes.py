@@ -18,6 +18,8 @@ from loopwright.dsl.oracle import evaluate, random_inputs, slack, tolerance
 from loopwright.measure.checking import difference
 from tests.targets import AARCH64, ALONE
 
+pytestmark = pytest.mark.optimized
+
 CRASHES = "function(select-optimize)"
 """A list that ends LLVM 22.1's process by signal 11 on kernels."""
 

@@ -14,6 +14,8 @@ from loopwright.dsl.oracle import evaluate, random_inputs
 from tests.codegen.test_build import assert_configs_equal_oracle, assert_equals_oracle
 from tests.targets import HERE
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def every(step, count, dtype="float32", offset=0):
     """The elements at `offset`, `offset` + step, …; X ends with the last one."""

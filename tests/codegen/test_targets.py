@@ -17,6 +17,8 @@ from loopwright.dsl.oracle import random_inputs
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.collection import WORKLOADS
 
+pytestmark = pytest.mark.optimized
+
 X86 = architecture() == "x86_64"
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": ["+neon"]}
 

@@ -10,6 +10,8 @@ from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.targets import ALONE, HERE
 from tests.thin import several, thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 WIDE = {"kind": "llvm", "mcpu": "skylake-avx512"}
 FENCE = "llvm.arithmetic.fence"
 

@@ -18,6 +18,8 @@ from loopwright.schedule.space import space
 from tests.costmodel import gpu_trees
 from tests.costmodel.gpu_trees import TARGET
 
+pytestmark = pytest.mark.sampled(0.34)
+
 NAMES = (*relation_names(gpu=True), *gpu_summary_names())
 
 

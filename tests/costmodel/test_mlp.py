@@ -39,7 +39,7 @@ def test_gradients_are_the_differences_of_the_loss(objective, monkeypatch):
 
 @pytest.mark.parametrize("name", thinned(["mlp-regression", "mlp", "blend"], keep=3))
 def test_what_was_not_seen_is_ranked(name):
-    x, costs, groups = data(400, failures=0.1)
+    x, costs, groups = data(200, failures=0.1)
     new, true, group = data(200, seed=1)
     model = make_model(name)
     model.fit(x, costs, groups)

@@ -18,6 +18,8 @@ from loopwright.costmodel.models.treegru import TreeGRU
 from loopwright.dsl.errors import LoopwrightError
 from tests.costmodel.records import data
 
+pytestmark = pytest.mark.sampled(0.34)
+
 LEARNING = [name for name in MODELS if name != "random"]
 
 
@@ -37,11 +39,11 @@ def name(request):
 def make(name, monkeypatch):
     """Makes the model of a name, a small one."""
     monkeypatch.setattr(choice, "GBTModel", partial(GBTModel, rounds=12))
-    monkeypatch.setattr(choice, "MLP", partial(MLP, nets=2, width=12, epochs=60))
+    monkeypatch.setattr(choice, "MLP", partial(MLP, nets=2, width=12, epochs=20))
     if "treegru" in name:
         from loopwright.costmodel.models.tree_training import Training
 
-        few = Training(epochs=6)
+        few = Training(epochs=3)
 
         monkeypatch.setattr(choice, "TreeGRU", partial(TreeGRU, hidden=12, training=few))
     return lambda seed=0, base=None: make_model(name, seed, base)

@@ -21,6 +21,8 @@ from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from tests.sketches import direct
 
+pytestmark = pytest.mark.sampled(0.34)
+
 TARGET = Target(threads=2)
 REPRESENTATIONS = [ContextRelation, FlattenedTree, TreeText, ConfigVector]
 

@@ -21,6 +21,8 @@ from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from tests.targets import AARCH64, AVX2_SMALL, AVX512_LARGE
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def conv2d():
     x, w = lw.tensor("x", (1, 32, 14, 14)), lw.tensor("w", (32, 32, 3, 3), constant=True)

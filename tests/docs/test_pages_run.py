@@ -6,7 +6,7 @@ A comment before a block, which no reader sees, says what it needs:
     <!-- elsewhere: why -->       not run here; its commands' options are compared with their help
     <!-- setup … -->              code in Python that the page does not show, behind the needs
 
-The README and the tutorials always run; the other pages run with `--slow`, as they do in CI.
+The README always runs; the other pages run with `--slow`, as they do in CI.
 """
 
 import functools
@@ -29,7 +29,6 @@ _PART = re.compile(
 _RUN = {"python", "sh"}
 _SHOWN = {"text", "pycon", "", "c"}  # pycon is doctested by test_notation_page.py
 
-FIRST = {"README.md", "tutorials"}
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *(
@@ -73,7 +72,7 @@ def script(page, able):
 def cases():
     for page in PAGES:
         for needs in {frozenset(n) for _, _, n in blocks(page) if n is not None}:
-            wanted = set(needs) if FIRST & set(page.relative_to(ROOT).parts) else {*needs, "slow"}
+            wanted = set(needs) if page == ROOT / "README.md" else {*needs, "slow"}
             marks = [getattr(pytest.mark, name) for name in sorted(wanted)]
             name = "-".join([page.relative_to(ROOT).stem, *sorted(needs)])
             yield pytest.param(page, needs, id=name, marks=marks)

@@ -17,6 +17,8 @@ from loopwright.transfer.records.store import RecordStore
 from tests.explore.synthetic import Inspected, MadeUp, matmul, matmul_space
 from tests.targets import narrow
 
+pytestmark = pytest.mark.optimized
+
 FEW = Schedule(chains=256, steps=2, sketches=3, more=0)
 
 

@@ -26,6 +26,8 @@ from loopwright.explore.passes.model import VOCABULARY, learned, proposed
 from loopwright.schedule.space import space
 from tests.targets import ALONE
 
+pytestmark = pytest.mark.optimized
+
 
 def ir(workload=None):
     A, B = lw.tensor("A", (17, 23)), lw.tensor("B", (23, 19))

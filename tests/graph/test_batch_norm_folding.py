@@ -88,6 +88,7 @@ COMPUTED = {("one factor for all", "torch"), ("grouped transposed convolution", 
 DOORS = {"torch": lambda net, x: (net, (x,)), "Relax": lambda net, x: (relax_of(net, x), None)}
 
 
+@pytest.mark.sampled(0.4, every_value=False)
 @pytest.mark.parametrize(
     ("name", "door"),
     thinned([(n, d) for n in FOLDED for d in DOORS if (n, d) not in COMPUTED], keep=3),
@@ -102,6 +103,7 @@ def test_factors_behind_weights_cost_nothing(name, door):
     )
 
 
+@pytest.mark.sampled(0.4, every_value=False)
 @pytest.mark.parametrize("made", KEPT.values(), ids=KEPT)
 def test_factors_that_no_weights_can_take_are_computed(made):
     net, x = Net(*made).eval(), torch.randn(2, 4, 9, 9)

@@ -72,6 +72,7 @@ def test_what_draws_random_numbers_is_refused_by_name(function, name):
         build_model(Function(function), (torch.ones(2, 5),), check=False)
 
 
+@pytest.mark.sampled(0.4, every_value=False)
 @pytest.mark.parametrize(
     "module",
     [

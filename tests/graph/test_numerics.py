@@ -16,7 +16,7 @@ from loopwright.transfer.records.store import Record, RecordStore
 from tests.targets import HERE
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.optimized]
 
 
 def convolution():

@@ -22,6 +22,7 @@ def assert_as_in_torch(function, *inputs):
     torch.testing.assert_close(torch.as_tensor(made), function(*inputs), equal_nan=True)
 
 
+@pytest.mark.sampled(0.5, every_value=False)
 @pytest.mark.parametrize(
     "function",
     [

@@ -32,6 +32,7 @@ def test_the_logarithm_of_the_gamma_function_has_its_poles_and_zeros(dtype):
     check(torch.lgamma, torch.tensor([*hard, math.nan], dtype=dtype))
 
 
+@pytest.mark.sampled(0.34, every_value=False)
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
 def test_a_cumulative_product_takes_in_all_before_each_element(dim, dtype):
@@ -48,6 +49,7 @@ def test_an_integer_tensor_that_is_taken_from_a_float_is_promoted():
     check(lambda x, y: (2.5 - x, 2 - x, torch.rsub(y, 3, alpha=2)), torch.arange(5), torch.rand(3))
 
 
+@pytest.mark.sampled(0.34, every_value=False)
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("padding", [None, 2])
 def test_bags_of_embeddings_leave_out_padding(mode, padding):

@@ -13,9 +13,12 @@ from loopwright.schedule.space import space
 from loopwright.transfer.records.store import RecordStore
 from tests.targets import narrow
 
-pytestmark = pytest.mark.skipif(
-    not {"avx2", "fma"} <= set(cpu_flags()), reason="a processor with AVX2 and FMA is needed"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not {"avx2", "fma"} <= set(cpu_flags()), reason="a processor with AVX2 and FMA is needed"
+    ),
+    pytest.mark.optimized,
+]
 
 
 NARROW = narrow(1)

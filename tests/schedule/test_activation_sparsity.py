@@ -18,6 +18,8 @@ from tests.codegen.test_build import assert_equals_oracle, random_inputs
 from tests.targets import ALONE, AVX2_SMALL, HERE
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 AVX2 = Target(vector_bytes=32, threads=2)
 runs = pytest.mark.skipif(HERE.vector_bytes < 32, reason="these programs need AVX2")
 

@@ -15,6 +15,8 @@ from tests.sketches import derived, random_configs
 from tests.targets import narrow
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def tensor(name, *shape, constant=False, dtype="float32"):
     return lw.tensor(name, shape, dtype=dtype, constant=constant)

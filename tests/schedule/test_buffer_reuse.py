@@ -12,6 +12,8 @@ from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.targets import HERE
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def row(size, rows=3):
     return lw.tensor("x", (rows, size))

@@ -13,6 +13,8 @@ from loopwright.schedule.registry import REWRITES
 from loopwright.schedule.space import space
 from tests.targets import TARGETS
 
+pytestmark = pytest.mark.sampled(0.34)
+
 CUDA = {"kind": "cuda", "arch": "sm_90"}
 
 

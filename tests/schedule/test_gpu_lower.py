@@ -15,6 +15,8 @@ from tests.collection import WORKLOADS
 from tests.schedule.gpu_interpreter import run
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 GPU = Gpu("sm_90", multiprocessors=4, tensor_cores=True, async_copies=True)
 CUDA = Target("cuda", gpu=GPU)
 OPENCL = Target("opencl", gpu=Gpu(most_threads=128, shared_bytes=16 << 10, multiprocessors=2))

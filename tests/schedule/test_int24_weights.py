@@ -11,6 +11,8 @@ from tests.sketches import default_configs, derived, of_each_program, random_con
 from tests.targets import HERE, narrow
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 SMALLER = "int24_weights"
 
 

@@ -29,6 +29,8 @@ from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.collection import WORKLOADS
 from tests.targets import HERE
 
+pytestmark = pytest.mark.sampled(0.34)
+
 AVX2 = Target(vector_bytes=32, vector_registers=16, threads=2)
 AVX512 = Target(vector_bytes=64, vector_registers=32, threads=2)
 

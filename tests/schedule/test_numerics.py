@@ -9,12 +9,14 @@ import pytest
 import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.hard_data import with_scaled_features
 from loopwright.dsl.numerics import BOUND, Numerics
 from loopwright.dsl.oracle import evaluate, random_inputs
+from loopwright.measure.workers.hard_data import with_scaled_features
 from loopwright.schedule.registry import REWRITES
 from loopwright.schedule.space import space
 from tests.targets import narrow
+
+pytestmark = [pytest.mark.sampled(0.34), pytest.mark.optimized]
 
 UNIT = 2.0**-24
 """The rounding unit of float32."""

@@ -15,6 +15,8 @@ from tests.sketches import derived, random_configs
 from tests.targets import HERE, narrow
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def tensor(name, *shape, constant=False):
     return lw.tensor(name, shape, constant=constant)

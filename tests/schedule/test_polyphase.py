@@ -11,6 +11,8 @@ from tests.schedule.test_rewrite import text
 from tests.targets import HERE
 from tests.thin import several, thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 RANDOM_CONFIGS = several(3)
 
 

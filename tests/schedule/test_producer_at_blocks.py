@@ -18,6 +18,8 @@ from tests.sketches import derived, random_configs
 from tests.targets import narrow
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def separable(h=12, w=11, channels=24, filters=40, images=1, then=lambda y: y, **options):
     """A depthwise convolution and one of 1×1 behind it, as MobileNet has them."""

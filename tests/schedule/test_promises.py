@@ -17,6 +17,8 @@ from loopwright.schedule.tree.verifier import verify
 from tests.collection import WORKLOADS
 from tests.targets import TARGETS
 
+pytestmark = pytest.mark.sampled(0.34)
+
 OPERATORS = [
     "matmul_of_odd_extents",
     "matmul_of_one_row",

@@ -19,6 +19,8 @@ from tests.schedule.test_gpu_lower import CUDA
 from tests.sketches import of_each_program
 from tests.targets import AVX2_SMALL, AVX512_LARGE, HERE
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def tensor(name, *shape, constant=False):
     return lw.tensor(name, shape, constant=constant)

@@ -16,6 +16,8 @@ from tests.sketches import default_configs, derived, of_each_program, random_con
 from tests.targets import HERE
 from tests.thin import thinned
 
+pytestmark = pytest.mark.sampled(0.34)
+
 
 def tensor(name, *shape, constant=False):
     return lw.tensor(name, shape, constant=constant)
@@ -289,6 +291,7 @@ def test_blocks_of_all_groups_of_channels_are_counted():
     assert labels(out, Target(threads=2, l2_bytes=1 << 21)) == ["rows=1"]
 
 
+@pytest.mark.sampled(0.3, every_value=False)
 @pytest.mark.parametrize("name", ["y_block", "y_tile", "y_in"])
 def test_loops_may_have_any_names(name):
     n, k, y, x, c, r, s = lw.indices(f"{name} k y x c r s")
@@ -300,6 +303,7 @@ def test_loops_may_have_any_names(name):
     assert_configs_equal_oracle(lw.workload(out), [s.at(s.default) for s in sketches.values()])
 
 
+@pytest.mark.sampled(0.3, every_value=False)
 @pytest.mark.parametrize("name", ["lane", "lane1"])
 def test_loops_beside_phases_may_have_any_names(name):
     k, y, x, c, r, s = lw.indices(f"{name} y x c r s")
