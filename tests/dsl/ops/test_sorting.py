@@ -55,7 +55,7 @@ def test_all_types_are_sorted_and_equal_elements_stay_in_their_places(dtype, des
 
 
 def test_more_elements_than_there_are_is_an_error():
-    with pytest.raises(NotationError, match="topk: k is 4; it is an integer from 1 to 3"):
+    with pytest.raises(NotationError, match="topk: k is 4; it is an integer from 0 to 3"):
         ops.topk(lw.tensor("X", (5, 3)), 4)
 
 
