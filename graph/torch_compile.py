@@ -76,7 +76,7 @@ def backend(
     told: set[str] = set()
 
     def call(*inputs: Any) -> Any:
-        if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+        if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs):
             found: _Build | str = (
                 "gradients are wanted, so torch computes: call it under torch.no_grad() for "
                 "loopwright's code"

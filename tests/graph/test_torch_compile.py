@@ -337,6 +337,15 @@ def test_a_second_length_compiles_nothing(built):
     assert len(built) == 1
 
 
+def test_open_sizes_are_called_where_gradients_are_recorded(built):
+    x = torch.randn(4, 6)
+    torch._dynamo.mark_dynamic(x, 0)
+    compiled = torch.compile(lambda x: x.cumsum(1) * 2, backend="loopwright")
+    for rows in (x, torch.randn(9, 6)):
+        torch.testing.assert_close(compiled(rows), rows.cumsum(1) * 2)
+    assert len(built) == 1
+
+
 def test_numbers_that_are_sizes_come_from_the_shapes(built):
     class Rows(torch.nn.Module):
         def forward(self, x):
