@@ -42,8 +42,8 @@ def build_open(
         )
     if not has_elements(workload):
         raise NotationError(
-            "a tensor of this workload has no elements at any size: leave it out, or choose sizes, "
-            "as by workload.at(…)"
+            "a tensor of this workload has no elements at any size: leave it out, or choose "
+            "sizes, as by workload.at(…)"
         )
     word = Numerics.of(numerics)
 
