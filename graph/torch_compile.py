@@ -268,8 +268,10 @@ def _check_kept(graph: Any, examples: Sequence[Any], weights: Sequence[int]) -> 
         raise LoopwrightError(
             "its weights were made under inference_mode and do not tell when they change"
         )
-    # What is written to a view reaches its base, be it after the graph: ours would be a copy.
     nodes = list(graph.graph.nodes)
+    if any("_enter_autocast" in str(node.target) for node in nodes):
+        raise LoopwrightError("it enters torch.autocast: enter that around the compiled model")
+    # What is written to a view reaches its base, be it after the graph: ours would be a copy.
     seen = {_storage(node) for node in nodes if node.op == "placeholder"} - {None}
     for node in nodes[-1].all_input_nodes:
         storage = _storage(node)

@@ -179,6 +179,17 @@ def test_what_cannot_be_built_is_left_to_torch_with_a_warning():
     torch.testing.assert_close(got, roll(x))
 
 
+def test_autocast_is_told_where_it_is_to_stand():
+    def product(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return x @ x
+
+    x = torch.randn(5, 5)
+    with pytest.warns(UserWarning, match="enters torch.autocast: enter that around"):
+        got = torch.compile(product, backend=backend)(x)
+    assert got.dtype == torch.bfloat16
+
+
 def test_torch_knows_the_backend_by_name():
     assert "loopwright" in torch._dynamo.list_backends(None)
 
