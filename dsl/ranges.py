@@ -182,9 +182,9 @@ def _check_inside(
     evidence: dict[Index, tuple[int, str]],
     positions: list[_Position],
 ) -> None:
+    if 0 in extents.values():
+        return  # nothing is read
     for p in positions:
-        if 0 in (extents[i] for i in p.position.indices()):
-            continue  # nothing is read
         if p.guarded:
             continue
         with _placed(p):

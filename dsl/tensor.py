@@ -215,7 +215,7 @@ class Tensor(_NoArithmetic):
             raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
         nothing = [i.name for i in inner if i.extent == 0]
-        if nothing and reducer in ("max", "min") and all(i.extent for i in outer):
+        if nothing and reducer in ("max", "min", *ORDERS) and all(i.extent for i in outer):
             raise NotationError(
                 f"{self.name}: the {reducer} over {nothing[0]}, which has extent 0, is of no "
                 "elements and has no value; give that axis an element, or sum"

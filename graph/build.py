@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from loopwright.codegen.target import processor
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.graph.compile.build import (
     build_work,
@@ -47,6 +50,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     sparse: bool = False,
     dims: Dims = None,
     targets: Sequence[str] | None = None,
+    progress: bool | None = None,
 ) -> TunedModel | OpenModel | VmModel | PlacedModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
@@ -73,6 +77,7 @@ def build_model(  # noqa: PLR0913 - what users choose
         {"batch": (1, 8), "seq": (1, 512)}. Shapes of `inputs` may have sizes of `lw.dim`, too.
     targets: "cpu" and one of "cuda" and "opencl", instead of a target: a `PlacedModel`, whose
         steps run on either. Both are timed, and transfers; the placement takes least time.
+    progress: whether to show on standard error what goes on; by default on a terminal.
 
     Raises `ModelError`, `BuildError`.
     """
@@ -81,17 +86,39 @@ def build_model(  # noqa: PLR0913 - what users choose
         if target != "cpu" or has_dims(inputs, dims):
             raise ModelError("targets are for fixed shapes, in place of a target: leave that out")
     machine = processor(target, threads)
-    if has_dims(inputs, dims):
-        word = Numerics.of(numerics)
-        source = open_source(model, inputs, dims)
-        return build_open(source, machine, records, policy, name, layout, check, word)
-    work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
-    if gpu is not None:
-        return _checked(placed_model(work, machine, gpu, records, policy), machine, check)
-    built = build_work(work, machine, records, policy, name)
-    if check:
-        built = check_results(built, machine, tuned=bool(built.records))
-    return without_source(built)
+    with _shown(sys.stderr.isatty() if progress is None else progress) as say:
+        say("reading the model")
+        if has_dims(inputs, dims):
+            word = Numerics.of(numerics)
+            source = open_source(model, inputs, dims)
+            say("compiling the model for all sizes")
+            return build_open(source, machine, records, policy, name, layout, check, word)
+        work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
+        say(f"compiling {counted(len(work.tasks), 'task')}")
+        if gpu is not None:
+            return _checked(placed_model(work, machine, gpu, records, policy), machine, check)
+        built = build_work(work, machine, records, policy, name)
+        if check:
+            say("comparing results")
+            built = check_results(built, machine, tuned=bool(built.records))
+        return without_source(built)
+
+
+@contextmanager
+def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
+    """A function that shows what goes on now: on a terminal in place of what went on before, else
+    in lines of their own. It shows nothing without `progress`."""
+    if not progress:
+        yield lambda now: None
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield console.print
+        return
+    with console.status("") as status:
+        yield status.update
 
 
 def _checked(model: PlacedModel, target: Target, check: bool) -> PlacedModel:

@@ -76,7 +76,7 @@ def backend(
     told: set[str] = set()
 
     def call(*inputs: Any) -> Any:
-        if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+        if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs):
             found: _Build | str = (
                 "gradients are wanted, so torch computes: call it under torch.no_grad() for "
                 "loopwright's code"
@@ -268,8 +268,10 @@ def _check_kept(graph: Any, examples: Sequence[Any], weights: Sequence[int]) -> 
         raise LoopwrightError(
             "its weights were made under inference_mode and do not tell when they change"
         )
-    # What is written to a view reaches its base, be it after the graph: ours would be a copy.
     nodes = list(graph.graph.nodes)
+    if any("_enter_autocast" in str(node.target) for node in nodes):
+        raise LoopwrightError("it enters torch.autocast: enter that around the compiled model")
+    # What is written to a view reaches its base, be it after the graph: ours would be a copy.
     seen = {_storage(node) for node in nodes if node.op == "placeholder"} - {None}
     for node in nodes[-1].all_input_nodes:
         storage = _storage(node)
@@ -371,7 +373,7 @@ def _built(
 
     inputs = tuple(examples[n].detach() for n in tensors)
     with torch.no_grad():
-        return build_model(Closed(), inputs, **options)
+        return build_model(Closed(), inputs, **options, progress=False)
 
 
 def _records() -> dict[str, Any]:

@@ -18,9 +18,10 @@ from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.codegen.target import cpu_features
 from loopwright.codegen.tir.emit import emit
 from loopwright.codegen.tir.pipeline import compiled, object_file
-from loopwright.dsl.errors import BuildError, LoopwrightError, TargetError
+from loopwright.dsl.errors import BuildError, LoopwrightError, NotationError, TargetError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.schedule.loops.nothing import has_elements
 from loopwright.schedule.open.cover import Cover, cover
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.merge import merged
@@ -38,6 +39,11 @@ def build_open(
         raise TargetError(
             'a workload with dims is built for processors, by target="cpu": choose sizes, as by '
             "workload.at(…)"
+        )
+    if not has_elements(workload):
+        raise NotationError(
+            "a tensor of this workload has no elements at any size: leave it out, or choose "
+            "sizes, as by workload.at(…)"
         )
     word = Numerics.of(numerics)
 

@@ -387,7 +387,7 @@ class _Emitter:
         size = most * item_bytes(buffer.dtype)
         if buffer.scope == "register" and size > self.registers and self.own:
             return self.on_stack(buffer, most)
-        elements = expression(most if buffer.scope == "register" else self.at.size(buffer.size))
+        elements = most if buffer.scope == "register" else self.at.size(buffer.size)
         self.buffers[buffer.name] = self._declare(buffer, elements=elements)
         return [tirx.AllocBuffer(self.buffers[buffer.name], _annotations(buffer))]
 

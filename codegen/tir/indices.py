@@ -215,7 +215,8 @@ def flat_buffer(
             f"{buffer.name} has {size} elements, but indices are 32 bits wide: split it into "
             f"parts of at most {MOST_ELEMENTS}"
         )
-    return tirx.decl_buffer((size if elements is None else elements,), dtype, name, **options)
+    shape = (size if elements is None else expression(elements),)
+    return tirx.decl_buffer(shape, dtype, name, **options)
 
 
 def _magnitude(x: Column) -> int:

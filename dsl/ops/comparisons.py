@@ -65,14 +65,16 @@ def _compare(out: Tensor, d: Definition) -> None:
     extent, count = d.extents[along], d.extents[ranks[0]] if ranks else 1
     values = Tensor(f"{out.name}_all")
     values[(*rows, along)] = d.body
-    top = _Tournament(out.name, rows, extent, d.reducer == "greatest")
+    named = tuple(Index(f"i{n}", d.extents[i]) for n, i in enumerate(rows))
+    top = _Tournament(out.name, named, extent, d.reducer == "greatest")
     found = top.of(values, None, extent, count)
     out[d.axes] = found[(*rows, ranks[0] if ranks else 0)]
 
 
 @dataclass(frozen=True)
 class _Tournament:
-    """The first elements of rows in an order; places from `extent` on are none."""
+    """The first elements of rows in an order; places from `extent` on are none. The rows' indices
+    have names that its own ones have not."""
 
     op: str
     rows: tuple[Index, ...]

@@ -9,7 +9,7 @@ Values are what lies at these places. `by_comparisons` states the same by sums o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.errors import NotationError
@@ -55,9 +55,10 @@ def _ordered(op: str, x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tens
     at = axis_of(op, axis, len(shape))
     extent: Any = shape[at]
     least = extent.span()[0] if isinstance(extent, Size) else extent
-    fits = isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= least
-    if k is not extent and not fits:
-        raise NotationError(f"{op}: k is {k!r}; it is an integer from 1 to {least}")
+    if k is not extent:
+        if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 0 <= int(k) <= least:
+            raise NotationError(f"{op}: k is {k!r}; it is an integer from 0 to {least}")
+        k = int(k)
     axes = [Index(f"i{d}", n) for d, n in enumerate(shape)]
     row = (*axes[:at], Index("c", shape[at]), *axes[at + 1 :])
     result = (*axes[:at], Index("r", k), *axes[at + 1 :])

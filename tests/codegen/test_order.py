@@ -127,7 +127,7 @@ def test_an_axis_of_open_size_is_put_in_order(tmp_path):
 
 def test_more_elements_than_an_open_axis_may_have_are_an_error():
     x = lw.tensor("X", (3, lw.dim("n", 5, 2000)))
-    with pytest.raises(NotationError, match="k is 6; it is an integer from 1 to 5"):
+    with pytest.raises(NotationError, match="k is 6; it is an integer from 0 to 5"):
         lw.ops.topk(x, 6)
 
 

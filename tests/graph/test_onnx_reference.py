@@ -48,6 +48,20 @@ def test_what_the_importer_reads_wrongly_is_refused(misread, tmp_path):
         tune_model(misread, trials=1, records=tmp_path / "r.db", threads=1)
 
 
+@pytest.mark.parametrize("largest", [0, 1])
+def test_greatest_elements_may_come_in_any_order_where_the_model_leaves_that_open(largest):
+    from onnx import TensorProto, helper
+
+    options = {"axis": -1, "largest": largest, "sorted": 0}
+    node = helper.make_node("TopK", ["x", "k"], ["v", "i"], **options)
+    x = ("x", TensorProto.FLOAT, (4, 40))
+    model = made(node, [x], ("v", TensorProto.FLOAT, (4, 9)), ("k", np.array([9])))
+    a = np.random.default_rng(0).standard_normal((4, 40)).astype(np.float32)
+    wanted = -np.sort(-a) if largest else np.sort(a)
+    np.testing.assert_array_equal(build_model(model, threads=1)(a), wanted[:, :9])
+    assert node.attribute[2].i == 0  # the model stays as it is
+
+
 def test_the_comparison_can_be_left_out(misread, tmp_path, monkeypatch):
     import onnx
 

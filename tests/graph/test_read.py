@@ -52,6 +52,17 @@ def test_an_onnx_file_computes_what_onnx_says(tmp_path):
     np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_a_build_says_what_goes_on_where_that_is_wanted(monkeypatch, capsys):
+    build_model(_convolution(), threads=1)
+    assert capsys.readouterr().err == ""
+    build_model(_convolution(), threads=1, progress=True)
+    said = ["reading the model", "compiling 1 task", "comparing results"]
+    assert capsys.readouterr().err.splitlines() == said
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    build_model(_convolution(), threads=1, progress=True)
+    assert said[-1] in capsys.readouterr().err
+
+
 def test_missing_weights_are_an_error(tmp_path):
     import onnx
 

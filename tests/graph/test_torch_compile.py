@@ -179,6 +179,17 @@ def test_what_cannot_be_built_is_left_to_torch_with_a_warning():
     torch.testing.assert_close(got, roll(x))
 
 
+def test_autocast_is_told_where_it_is_to_stand():
+    def product(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return x @ x
+
+    x = torch.randn(5, 5)
+    with pytest.warns(UserWarning, match="enters torch.autocast: enter that around"):
+        got = torch.compile(product, backend=backend)(x)
+    assert got.dtype == torch.bfloat16
+
+
 def test_torch_knows_the_backend_by_name():
     assert "loopwright" in torch._dynamo.list_backends(None)
 
@@ -334,6 +345,15 @@ def test_a_second_length_compiles_nothing(built):
         assert_as_in_torch(compiled, net, x)
         for rows in (7, 2, 300):
             assert_as_in_torch(compiled, net, torch.randn(rows, 6))
+    assert len(built) == 1
+
+
+def test_open_sizes_are_called_where_gradients_are_recorded(built):
+    x = torch.randn(4, 6)
+    torch._dynamo.mark_dynamic(x, 0)
+    compiled = torch.compile(lambda x: x.cumsum(1) * 2, backend="loopwright")
+    for rows in (x, torch.randn(9, 6)):
+        torch.testing.assert_close(compiled(rows), rows.cumsum(1) * 2)
     assert len(built) == 1
 
 

@@ -110,3 +110,11 @@ def test_elements_in_order_and_those_of_a_rank_are_torchs():
     check(lambda x: torch.argsort(x, stable=True, dim=1), x)
     check(lambda x: torch.kthvalue(x, 5, dim=1, keepdim=True)[0], x)
     check(lambda x: torch.kthvalue(x, 40, dim=1)[0], x)
+    check(lambda x: torch.kthvalue(x, 1), torch.tensor(2.0))
+
+
+def test_greatest_elements_in_any_order_are_given_in_order():
+    x = torch.randn(4, 300)
+    function = Function(lambda x: torch.topk(x, 50, sorted=False)[0])
+    made = build_model(function, (x,), threads=1)(x)
+    torch.testing.assert_close(torch.as_tensor(made), torch.topk(x, 50)[0])

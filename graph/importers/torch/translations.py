@@ -67,6 +67,8 @@ def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False)
 def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest element along an axis, counted from 1, and its place."""
     op = _opset()
+    if not x.shape:
+        return op.Identity(x), op.Constant(value_int=0)
     along = op.Constant(value_ints=[dim])
     first = op.TopK(x, op.Constant(value_ints=[k]), axis=dim, largest=0)
     last = [

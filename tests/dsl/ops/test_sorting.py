@@ -55,8 +55,20 @@ def test_all_types_are_sorted_and_equal_elements_stay_in_their_places(dtype, des
 
 
 def test_more_elements_than_there_are_is_an_error():
-    with pytest.raises(NotationError, match="topk: k is 4; it is an integer from 1 to 3"):
+    with pytest.raises(NotationError, match="topk: k is 4; it is an integer from 0 to 3"):
         ops.topk(lw.tensor("X", (5, 3)), 4)
+
+
+def test_none_of_the_elements_may_be_asked_for():
+    x = lw.tensor("X", (5, 3))
+    for found in ops.topk(x, np.int64(0)):
+        assert compute(found, {x: draw(x)}).shape == (5, 0)
+
+
+def test_no_element_comes_first_where_there_is_none():
+    first, (i, c) = lw.tensor("first"), lw.indices("i c")
+    with pytest.raises(NotationError, match="greatest over c, which has extent 0"):
+        first[i] = Reduce("greatest", lw.tensor("X", (5, 0))[i, c])
 
 
 def test_an_order_is_along_one_index_and_has_ranks_for_its_elements_alone():
