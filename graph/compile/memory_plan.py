@@ -44,16 +44,9 @@ def _around_middles(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]
     """Arrays that share memory have their middles in one place, so that what is the first thread's
     part of one is nowhere that of the second thread in another: what another core has written, a
     core waits for before it may write there."""
-    shelves: list[list[Lifetime]] = []
-    for life in _largest_first(lifetimes):
-        free = (s for s in shelves if not any(_meet(life, other) for other in s))
-        shelf = next(free, None)
-        if shelf is None:
-            shelves.append(shelf := [])
-        shelf.append(life)
     offsets: dict[int, int] = {}
     begin = 0
-    for shelf in shelves:
+    for shelf in shelves(lifetimes):
         most = _lines(shelf[0].nbytes)
         for life in shelf:
             offsets[life.key] = begin + (most - _lines(life.nbytes)) // 2 // ALIGNMENT * ALIGNMENT
