@@ -103,6 +103,11 @@ class PlannedLoop:
 Planned = PlannedCall | PlannedCopy | PlannedLoop
 
 
+def aligned(nbytes: Number) -> Number:
+    """Bytes, rounded up to whole cache lines."""
+    return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
 def entries(calls: Sequence[Planned]) -> list[PlannedCall | PlannedCopy]:
     """The calls and copies of a plan, those of a loop once."""
     return [
@@ -144,7 +149,7 @@ class Weights:
         if key not in self._at:
             self._at[key] = self.nbytes
             self._parts.append(data)
-            self.nbytes += -(-data.nbytes // ALIGNMENT) * ALIGNMENT
+            self.nbytes += aligned(data.nbytes)
         return Place(WEIGHTS, self._at[key])
 
     def known(self, key: Any) -> bool:

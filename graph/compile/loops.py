@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.library.plan import ALIGNMENT
+from loopwright.codegen.library.plan import aligned
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.graph.loops import Loop, Row
 from loopwright.graph.network import Value
@@ -113,8 +113,8 @@ class Parts:
         for r in loop.reads:
             self.add(r.part, r.whole, *row(r))
         for s in loop.states:
-            size = _lines(self._nbytes(s.start))
-            elements = 2 * _lines(s.start.nbytes) // item_bytes(s.start.dtype)
+            size = aligned(self._nbytes(s.start))
+            elements = 2 * aligned(s.start.nbytes) // item_bytes(s.start.dtype)
             both = self._new((int(elements),), s.start.dtype)
             self._both[both] = size * 2
             self.add(s.before, both, 0, size, 2)
@@ -127,11 +127,6 @@ class Parts:
 
     def _new(self, shape: tuple[int, ...], dtype: str) -> Value:
         return Value(-next(self._made), "state", shape, dtype)
-
-
-def _lines(nbytes: Number) -> Number:
-    """Rounded up to whole cache lines."""
-    return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
 def needed(

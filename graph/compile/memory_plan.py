@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loopwright.codegen.library.plan import ALIGNMENT
+from loopwright.codegen.library.plan import ALIGNMENT, aligned
 
 _MORE = 1.1
 """Ratio by which the block may be larger for arrays to lie around their middles."""
@@ -47,9 +47,9 @@ def _around_middles(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]
     offsets: dict[int, int] = {}
     begin = 0
     for shelf in shelves(lifetimes):
-        most = _lines(shelf[0].nbytes)
+        most = aligned(shelf[0].nbytes)
         for life in shelf:
-            offsets[life.key] = begin + (most - _lines(life.nbytes)) // 2 // ALIGNMENT * ALIGNMENT
+            offsets[life.key] = begin + (most - aligned(life.nbytes)) // 2 // ALIGNMENT * ALIGNMENT
         begin += most
     return offsets, begin
 
@@ -68,7 +68,7 @@ def _lowest(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
                 break
             at = max(at, end)
         offsets[life.key] = at
-        placed.append((at, at + _lines(life.nbytes), life))
+        placed.append((at, at + aligned(life.nbytes), life))
     return offsets, max((end for _, end, _ in placed), default=0)
 
 
@@ -78,8 +78,3 @@ def _largest_first(lifetimes: Sequence[Lifetime]) -> list[Lifetime]:
 
 def _meet(one: Lifetime, other: Lifetime) -> bool:
     return one.first <= other.last and other.first <= one.last
-
-
-def _lines(nbytes: int) -> int:
-    """Rounded up to whole cache lines."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
