@@ -15,7 +15,8 @@ from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sket
 from loopwright.schedule.program.buffer_reuse import settled
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import NestContext
-from loopwright.schedule.program.plan import FusionGroup, has_reuse
+from loopwright.schedule.program.plan import FusionGroup
+from loopwright.schedule.sketch.leaders import leaders_of
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Sketch
 from loopwright.schedule.sketch.variant import Variant
@@ -78,7 +79,8 @@ class CpuSketches:
 
     @functools.cached_property
     def _leaders(self) -> tuple[int, ...]:
-        return _leaders(self._options, self._constants)
+        nests = [sketches[0].nest for sketches in self._options]
+        return leaders_of(self._options, nests, self._constants)
 
     def __iter__(self) -> Iterator[Sketch]:
         free = sorted(set(self._leaders))
@@ -154,30 +156,6 @@ def _of_sum(choices: Sequence[range], total: int) -> Iterator[tuple[int, ...]]:
         return
     for first in itertools.takewhile(lambda n: n <= total, choices[0]):
         yield from ((first, *rest) for rest in _of_sum(choices[1:], total - first))
-
-
-def _leaders(
-    options: Sequence[tuple[NestSketch, ...]], constants: frozenset[str]
-) -> tuple[int, ...]:
-    """Number of the nest that chooses for each: the first one that is like it. Such sums write the
-    same tensor, or have the same extents, and may become the same loops. It keeps the space of
-    many phases or layers as small as that of one."""
-    leaders: list[int] = []
-    free: list[int] = []
-    for number, sketches in enumerate(options):
-        leads = next((n for n in free if _equivalent(options[n], sketches)), number)
-        leaders.append(leads)
-        if leads == number and sketches[0].nest.out.name not in constants:
-            free.append(number)
-    return tuple(leaders)
-
-
-def _equivalent(first: tuple[NestSketch, ...], second: tuple[NestSketch, ...]) -> bool:
-    one, other = first[0].nest, second[0].nest
-    if not has_reuse(one) or list(map(str, first)) != list(map(str, second)):
-        return False
-    same = list(one.extents.values()) == list(other.extents.values())
-    return same or one.out.name == other.out.name
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from loopwright.schedule.gpu.rules import (
     kernel_sketches,
 )
 from loopwright.schedule.program.constants import constants_of
-from loopwright.schedule.program.plan import FusionGroup, has_reuse
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.kernel import KernelSketch
+from loopwright.schedule.sketch.leaders import leaders_of
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Knob, Sketch
 from loopwright.schedule.sketch.variant import Variant
@@ -44,33 +45,14 @@ def _sketches(
         found[:1] if group.nests[0].out.name in context.constants else found
         for group, found in zip(groups, options, strict=True)
     ]
-    leaders = _leaders(options)
+    nests = [found[0].group.nests for found in options]
+    leaders = leaders_of(options, [own[0] if len(own) == 1 else None for own in nests])
     free = sorted(set(leaders))
     products = itertools.product(*(range(len(options[n])) for n in free))
     for numbers in itertools.islice(products, GPU.sketches):
         chosen = dict(zip(free, numbers, strict=True))
         kernels = tuple(found[chosen[n]] for n, found in zip(leaders, options, strict=True))
         yield _sketch(variant, groups, kernels, context, leaders)
-
-
-def _leaders(options: Sequence[tuple[KernelSketch, ...]]) -> tuple[int, ...]:
-    """Number of the kernel that chooses for each, the first one that is like it: many components
-    or layers have a space as small as that of one."""
-    leaders: list[int] = []
-    for number, found in enumerate(options):
-        earlier = (n for n in range(number) if leaders[n] == n)
-        leaders.append(next((n for n in earlier if _equivalent(options[n], found)), number))
-    return tuple(leaders)
-
-
-def _equivalent(first: tuple[KernelSketch, ...], second: tuple[KernelSketch, ...]) -> bool:
-    if list(map(str, first)) != list(map(str, second)):
-        return False
-    one, other = first[0].group, second[0].group
-    if len(one.nests) != 1 or len(other.nests) != 1:
-        return False
-    same = list(one.nests[0].extents.values()) == list(other.nests[0].extents.values())
-    return has_reuse(one.nests[0]) and (same or one.nests[0].out.name == other.nests[0].out.name)
 
 
 def _sketch(
