@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.schedule.cpu.cost_prior import estimate
@@ -16,7 +16,7 @@ from loopwright.schedule.program.buffer_reuse import settled
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import NestContext
 from loopwright.schedule.program.plan import FusionGroup
-from loopwright.schedule.sketch.leaders import leaders_of
+from loopwright.schedule.sketch.leaders import knobs_of_all, leaders_of
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Sketch
 from loopwright.schedule.sketch.variant import Variant
@@ -112,29 +112,22 @@ class CpuSketches:
     def _sketch(self, numbers: Sequence[int]) -> Sketch:
         """The sketch of the structures with these numbers, with the knobs of every nest where they
         are not those of the nest that leads."""
-        variant, leaders = self.variant, self._leaders
+        variant = self.variant
         options = [self._option(number, choice) for number, choice in enumerate(numbers)]
-        knobs_of = tuple(
-            leader if options[leader].knobs == options[number].knobs else number
-            for number, leader in enumerate(leaders)
+        knobs_of, knobs, default = knobs_of_all(
+            [option.knobs for option in options],
+            lambda number: options[number].default,
+            self._leaders,
+            self._fixed,
         )
-        knobs: list[Knob] = []
-        default: list[int] = []
-        for number in sorted(set(knobs_of)):
-            chosen = options[number].default
-            for knob in options[number].knobs:
-                if number in self._fixed:
-                    knob = Knob(knob.name, (chosen[knob.name],))
-                knobs.append(replace(knob, name=f"{knob.name}{number}"))
-                default.append(knob.number(chosen[knob.name]))
         nests = tuple(option.nest for option in options)
         return Sketch(
             SketchName(variant.derivation, "; ".join(map(str, nests))),
             variant.workload,
             self.groups,
             nests,
-            tuple(knobs),
-            tuple(default),
+            knobs,
+            default,
             variant.error_growth,
             variant.numerics,
             knobs_of,

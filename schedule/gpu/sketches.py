@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.plan import apart, lay_out_operands, sources, without
@@ -17,9 +16,9 @@ from loopwright.schedule.gpu.rules import (
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.kernel import KernelSketch
-from loopwright.schedule.sketch.leaders import leaders_of
+from loopwright.schedule.sketch.leaders import knobs_of_all, leaders_of
 from loopwright.schedule.sketch.naming import SketchName
-from loopwright.schedule.sketch.sketch import Knob, Sketch
+from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Gpu
 
@@ -63,27 +62,20 @@ def _sketch(
     leaders: tuple[int, ...],
 ) -> Sketch:
     """A sketch with the knobs of every kernel, where they are not those of the one that leads."""
-    all_knobs = [tuple(kernel_knobs(kernel, context)) for kernel in kernels]
-    knobs_of = tuple(
-        leader if all_knobs[leader] == all_knobs[number] else number
-        for number, leader in enumerate(leaders)
+    names = (kernel.group.nests[0].out.name for kernel in kernels)
+    knobs_of, knobs, default = knobs_of_all(
+        [tuple(kernel_knobs(kernel, context)) for kernel in kernels],
+        lambda number: kernel_default(kernels[number], context),
+        leaders,
+        {number for number, name in enumerate(names) if name in context.constants},
     )
-    knobs: list[Knob] = []
-    default: list[int] = []
-    for number in sorted(set(knobs_of)):
-        chosen = kernel_default(kernels[number], context)
-        for knob in all_knobs[number]:
-            if kernels[number].group.nests[0].out.name in context.constants:
-                knob = Knob(knob.name, (chosen[knob.name],))  # its speed does not matter
-            knobs.append(replace(knob, name=f"{knob.name}{number}"))
-            default.append(knob.number(chosen[knob.name]))
     return Sketch(
         SketchName(variant.derivation, "; ".join(map(str, kernels))),
         variant.workload,
         groups,
         (),
-        tuple(knobs),
-        tuple(default),
+        knobs,
+        default,
         variant.error_growth,
         variant.numerics,
         knobs_of,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 
 from loopwright.schedule.program.nest import Nest
 from loopwright.schedule.program.plan import has_reuse
+from loopwright.schedule.sketch.sketch import Choice, Knob
 
 
 def leaders_of(
@@ -29,6 +31,31 @@ def leaders_of(
         if found[-1] == number and not (nest and nest.out.name in constants):
             free.append(number)
     return tuple(found)
+
+
+def knobs_of_all(
+    knobs: Sequence[tuple[Knob, ...]],
+    default: Callable[[int], Mapping[str, Choice]],
+    leaders: Sequence[int],
+    fixed: Container[int],
+) -> tuple[tuple[int, ...], tuple[Knob, ...], tuple[int, ...]]:
+    """The part whose knobs each part takes, its own where these are not those of its leader; the
+    knobs of all, with the number of the part; and the numbers of their defaults. The speed of
+    `fixed` parts does not matter: they have one choice."""
+    taken = tuple(
+        leader if knobs[leader] == own else number
+        for number, (leader, own) in enumerate(zip(leaders, knobs, strict=True))
+    )
+    made: list[Knob] = []
+    numbers: list[int] = []
+    for part in sorted(set(taken)):
+        chosen = default(part)
+        for knob in knobs[part]:
+            if part in fixed:
+                knob = Knob(knob.name, (chosen[knob.name],))
+            made.append(replace(knob, name=f"{knob.name}{part}"))
+            numbers.append(knob.number(chosen[knob.name]))
+    return taken, tuple(made), tuple(numbers)
 
 
 def _alike(one: Nest | None, other: Nest | None) -> bool:
