@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.plan import apart, lay_out_operands, sources, without

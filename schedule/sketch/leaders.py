@@ -23,14 +23,18 @@ def leaders_of(
     Those of `constants` choose for themselves alone.
     """
     found: list[int] = []
-    free: list[int] = []
     for number, nest in enumerate(nests):
-        own = options[number]
-        like = (n for n in free if _alike(nests[n], nest) and _shown(options[n]) == _shown(own))
-        found.append(next(like, number))
-        if found[-1] == number and not (nest and nest.out.name in constants):
-            free.append(number)
+        earlier = (n for n in range(number) if found[n] == n and _alike(nests[n], nest, constants))
+        own = [*map(str, options[number])]
+        found.append(next((n for n in earlier if [*map(str, options[n])] == own), number))
     return tuple(found)
+
+
+def _alike(one: Nest | None, other: Nest | None, constants: frozenset[str]) -> bool:
+    if one is None or other is None or one.out.name in constants or not has_reuse(one):
+        return False
+    same = list(one.extents.values()) == list(other.extents.values())
+    return same or one.out.name == other.out.name
 
 
 def knobs_of_all(
@@ -56,14 +60,3 @@ def knobs_of_all(
             made.append(replace(knob, name=f"{knob.name}{part}"))
             numbers.append(knob.number(chosen[knob.name]))
     return taken, tuple(made), tuple(numbers)
-
-
-def _alike(one: Nest | None, other: Nest | None) -> bool:
-    if one is None or other is None or not has_reuse(one):
-        return False
-    same = list(one.extents.values()) == list(other.extents.values())
-    return same or one.out.name == other.out.name
-
-
-def _shown(structures: Sequence[object]) -> list[str]:
-    return [str(structure) for structure in structures]
