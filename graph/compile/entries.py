@@ -122,8 +122,9 @@ def planned(
         where = tuple(map(at, entry.values))
         if entry.kernel is not None:
             return PlannedCall(entry.kernel, where)
+        source, target = where
         size = next(parts.nbytes(v) for v in entry.values if isinstance(v, Value))
-        return PlannedCopy(*where, size)
+        return PlannedCopy(source, target, size)
 
     for loop, body in itertools.groupby(entries, lambda entry: entry.loop):
         if loop is None:

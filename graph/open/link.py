@@ -240,9 +240,7 @@ class _FramePlan:
             self.parts.add_loop(loop, network.made_in(loop))
         return live
 
-    def arguments(
-        self, n: int, made: StepKernel
-    ) -> tuple[OpenKernel, tuple[Value | Place, ...]]:
+    def arguments(self, n: int, made: StepKernel) -> tuple[OpenKernel, tuple[Value | Place, ...]]:
         """A step's kernel and its arguments in the kernel's order, prepared weights placed."""
         step, said = self.frame.work.network.steps[n], self.imported(n)
         given = (*step.args, *step.outs)
