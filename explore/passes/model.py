@@ -45,7 +45,8 @@ def learned(
 
 def proposed(model: SequenceModel, ir: str, count: int) -> list[Elements]:
     """Lists that a model proposes for a kernel, the most confident first, by Priority Sampling."""
+    grammar = PassGrammar(VOCABULARY, context_of(ir))
     decoder = PrioritySampling(branches=_BRANCHES)
-    samples = model.samples(PassGrammar(VOCABULARY, context_of(ir)), decoder, np.random.default_rng(0))
+    samples = model.samples(grammar, decoder, np.random.default_rng(0))
     found = (legal(VOCABULARY.list_of(s.sequence)) for s in samples)
     return list(islice(dict.fromkeys(islice(found, 4 * count)), count))
