@@ -203,7 +203,7 @@ def _rounds_beside(
             return
         before = state.best
         if beside is not None and others:
-            others[0].choose_ahead(beside, BATCH)
+            others[0].choose_ahead(beside)
         try:
             done += state.advance(int(min(BATCH, left)), beside)
         except TimeUpError:

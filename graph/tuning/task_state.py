@@ -83,20 +83,21 @@ class TaskState:
             rate = (1 - self.best / self.curve[-1 - batches]) / batches
         return self.total * max(rate, 0.02 / len(self.curve))
 
-    def choose_ahead(self, beside: Executor, trials: int) -> None:
+    def choose_ahead(self, beside: Executor) -> None:
         """Choose the next batch meanwhile: the same that `advance` would choose, for that depends
         on this task alone."""
         if self.ahead is None and not self.exhausted:
-            self.ahead = beside.submit(self.tuner.ask, trials)
+            self.ahead = beside.submit(self.tuner.ask, BATCH)
 
     def advance(self, trials: int, beside: Executor | None = None) -> int:
-        """Measure one more batch; how many candidates that were. With the executor of
-        `choose_ahead`, the tuner learns from it `beside`, before it chooses again."""
+        """Measure one more batch, or the first `trials` of it; how many candidates that were. With
+        the executor of `choose_ahead`, the tuner learns from it `beside`, before it chooses
+        again."""
         learning, self.learning = self.learning, None
         if learning is not None:
             learning.result()
         ahead, self.ahead = self.ahead, None
-        configs = (self.tuner.ask(trials) if ahead is None else ahead.result())[:trials]
+        configs = (self.tuner.ask(BATCH) if ahead is None else ahead.result())[:trials]
         measured = self.session.measure(configs)
         costs = [m.cost for m in measured]
         told = [m.config for m in measured], costs, [m.facts for m in measured]
