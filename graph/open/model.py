@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.codegen.library.loading import loaded
 from loopwright.codegen.library.plan import PlannedCall, entries, plan_objects
 from loopwright.codegen.library.signature import Origin
-from loopwright.codegen.open.build import loaded
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.open.plan import SYMBOL, OpenPlan, c_source
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
