@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +52,7 @@ class Workload:
     @functools.cached_property
     def key(self) -> str:
         """A hash (32 hexadecimal digits) of everything but the names."""
-        return hashlib.sha256(json.dumps(_Canonical(self).form()).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(_numbered_form(self)).encode()).hexdigest()[:32]
 
     @functools.cached_property
     def dims(self) -> tuple[Dim, ...]:
@@ -73,7 +73,14 @@ class Workload:
         name that is no dim.
         """
         values = chosen(self.dims, sizes, "at(…)")
-        return self._with_extents(lambda n: extent_at(n, values)) if self.dims else self
+        if not self.dims:
+            return self
+        tensors = (*self.inputs, *self.stages)
+        copies = _copied(tensors, lambda t: t.name, lambda n: extent_at(n, values))
+        inputs, stages, outputs = (
+            tuple(copies[t] for t in part) for part in (self.inputs, self.stages, self.outputs)
+        )
+        return Workload(inputs, stages, outputs)
 
     def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The value of every dim, by its name, from the shapes of the inputs in their order.
@@ -86,24 +93,6 @@ class Workload:
             raise ShapeError(f"{len(self.inputs)} inputs ({names}), got {len(shapes)}")
         given = [(t.name, tensor_shape(t), s) for t, s in zip(self.inputs, shapes, strict=True)]
         return solved(self.dims, given)
-
-    def _with_extents(self, change: Callable[[Any], Any]) -> Workload:
-        copies: dict[Tensor, Tensor] = {}
-        for tensor in (*self.inputs, *self.stages):
-            shape = tuple(change(n) for n in tensor_shape(tensor))
-            copy = copies[tensor] = Tensor(tensor.name, shape, tensor.dtype, tensor.constant)
-            if (d := tensor.definition) is not None:
-                axes, reduce = (
-                    tuple(Index(i.name, change(i.extent)) for i in part)
-                    for part in (d.axes, d.reduce)
-                )
-                body = _resized(_moved(d.body, copies), change)
-                copy.definition = Definition(axes, reduce, d.reducer, body)
-        return Workload(
-            tuple(copies[t] for t in self.inputs),
-            tuple(copies[t] for t in self.stages),
-            tuple(copies[t] for t in self.outputs),
-        )
 
     @functools.cached_property
     def flops(self) -> int:
@@ -136,7 +125,7 @@ class Workload:
     def to_numbered_json(self) -> dict[str, Any]:
         """The same of the equal workload whose names are numbers in order of appearance. It has no
         dims."""
-        schema, tensors, outputs = _Canonical(fixed(self)).form()
+        schema, tensors, outputs = _numbered_form(fixed(self))
         return {"schema": schema, "tensors": tensors, "outputs": outputs}
 
     @staticmethod
@@ -210,10 +199,8 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
             raise NotationError(f"inputs = {brief(inputs)}: give a list of tensors")
         needed = _checked_inputs(list(inputs), needed)
     # The stages stand in order of first use, whatever order the inputs have.
-    copies: dict[Tensor, Tensor] = {}
     names = _Names()
-    for tensor in order:
-        copies[tensor] = _copy(tensor, names.fresh(tensor.name), copies)
+    copies = _copied(order, lambda t: names.fresh(t.name), lambda n: n)
     return Workload(
         inputs=tuple(copies[t] for t in needed),
         stages=tuple(copies[t] for t in order if t.definition is not None),
@@ -335,17 +322,21 @@ class _Names:
         return name
 
 
-def _copy(tensor: Tensor, name: str, copies: dict[Tensor, Tensor]) -> Tensor:
-    copy = Tensor(name, tensor.shape, tensor.dtype, tensor.constant)
-    if tensor.definition is not None:
-        d = tensor.definition
-        copy.definition = Definition(d.axes, d.reduce, d.reducer, _moved(d.body, copies))
-    return copy
-
-
-def _moved(body: Expr, copies: dict[Tensor, Tensor]) -> Expr:
-    """An expression that reads copies of tensors."""
-    return map_leaves(body, lambda r: Read(copies[r.tensor], r.index), lambda a: a)
+def _copied(
+    tensors: Iterable[Tensor], name: Callable[[Tensor], str], extent: Callable[[Any], Any]
+) -> dict[Tensor, Tensor]:
+    """Copies of tensors, each of which follows those that it reads, with other names and sizes."""
+    copies: dict[Tensor, Tensor] = {}
+    for tensor in tensors:
+        shape = tuple(map(extent, tensor_shape(tensor)))
+        copy = copies[tensor] = Tensor(name(tensor), shape, tensor.dtype, tensor.constant)
+        if (d := tensor.definition) is not None:
+            axes, reduce = (
+                tuple(Index(i.name, extent(i.extent)) for i in part) for part in (d.axes, d.reduce)
+            )
+            body = map_leaves(d.body, lambda r: Read(copies[r.tensor], r.index), lambda a: a)
+            copy.definition = Definition(axes, reduce, d.reducer, _resized(body, extent))
+    return copies
 
 
 def _resized(body: Expr, change: Callable[[Any], Any]) -> Expr:
@@ -367,40 +358,28 @@ def _operations(body: Expr) -> tuple[int, bool]:
     return sum(count for count, _ in inner) + (own and reading), reading
 
 
-class _Canonical:
-    """A workload with its names replaced by numbers in order of appearance."""
+def _numbered_form(source: Workload) -> list[Any]:
+    """A workload as JSON whose names are numbers in order of appearance."""
+    dims = {d.name: f"d{n}" for n, d in enumerate(source.dims)}
+    names = {t: f"t{n}" for n, t in enumerate((*source.inputs, *source.stages))}
+    copies = _copied(
+        names, names.__getitem__, lambda n: n.renamed(dims) if isinstance(n, Size) else n
+    )
+    for copy in copies.values():
+        if copy.definition is not None:
+            copy.definition = _numbered(copy.definition)
+    bounds = [[d.low, d.high, d.multiple] for d in source.dims]
+    outputs = [names[t] for t in source.outputs]
+    return [SCHEMA, [*map(tensor_to_json, copies.values())], outputs, *([bounds] if dims else [])]
 
-    def __init__(self, source: Workload) -> None:
-        names = {d.name: f"d{number}" for number, d in enumerate(source.dims)}
-        if names:
-            source = source._with_extents(lambda n: n.renamed(names) if isinstance(n, Size) else n)
-        self.source = source
-        tensors = (*source.inputs, *source.stages)
-        self.names = {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
-        self.copies: dict[Tensor, Tensor] = {}
 
-    def form(self) -> list[Any]:
-        entries = []
-        for tensor, name in self.names.items():
-            copy = Tensor(name, tensor.shape, tensor.dtype, tensor.constant)
-            if tensor.definition is not None:
-                copy.definition = self._definition(tensor.definition)
-            self.copies[tensor] = copy
-            entries.append(tensor_to_json(copy))
-        dims = [[d.low, d.high, d.multiple] for d in self.source.dims]
-        outputs = [self.names[t] for t in self.source.outputs]
-        return [SCHEMA, entries, outputs, *([dims] if dims else [])]
+def _numbered(d: Definition) -> Definition:
+    """A definition whose indices are called by numbers."""
+    new = {i: Index(f"i{n}", i.extent) for n, i in enumerate((*d.axes, *d.reduce))}
 
-    def _definition(self, d: Definition) -> Definition:
-        new = {i: Index(f"i{n}", i.extent) for n, i in enumerate((*d.axes, *d.reduce))}
+    def renamed(value: Affine) -> Affine:
+        return value.replace(new.__getitem__)
 
-        def renamed(value: Affine) -> Affine:
-            return value.replace(new.__getitem__)
-
-        def read(r: Read) -> Expr:
-            return Read(self.copies[r.tensor], tuple(renamed(a) for a in r.index))
-
-        body = map_leaves(d.body, read, renamed)
-        return Definition(
-            tuple(new[i] for i in d.axes), tuple(new[i] for i in d.reduce), d.reducer, body
-        )
+    body = map_leaves(d.body, lambda r: Read(r.tensor, tuple(map(renamed, r.index))), renamed)
+    axes, reduce = (tuple(new[i] for i in part) for part in (d.axes, d.reduce))
+    return Definition(axes, reduce, d.reducer, body)

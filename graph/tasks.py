@@ -73,6 +73,19 @@ class Work:
         pairs = zip(self.network.steps, self.imported)
         return {step.function: said for step, said in pairs if isinstance(said, str)}
 
+    def output_names(self) -> list[str]:
+        """The model's names of the outputs, where it has some; none is an input's."""
+        count = len(self.network.outputs)
+        labels = list(self.source.outputs) if self.source is not None else []
+        if len(labels) != count:
+            labels = [f"output{n}" for n in range(count)] if count > 1 else ["output"]
+        taken = [v.name for v in self.network.inputs]
+        for label in labels:
+            while label in taken:  # an input that is returned
+                label += "_"
+            taken.append(label)
+        return taken[len(self.network.inputs) :]
+
     def notes(self) -> list[str]:
         """One line for each function that cannot be tuned."""
         kept = [f"{name} keeps TVM's path: {why}" for name, why in self.fallback.items()]

@@ -102,18 +102,15 @@ class TabularDevice(Device):
         return Comparison(samples, (0,) * len(samples))
 
 
-def load_brute_forced(
-    path: str | os.PathLike[str], workload: Workload | None = None
-) -> TabularDevice:
-    """The device of a space that was measured exhaustively.
+def load_brute_forced(path: str | os.PathLike[str]) -> TabularDevice:
+    """The device of a space that was measured exhaustively. Its workload stands for the table, and
+    is the same for all tables with as many lines.
 
     Parameters
     ----------
     path: a CSV file, gzipped if it ends in ".gz". The first line names the columns, which become
         knobs; the last one is the cost in milliseconds, empty where a point fails; the others
         are integers. The default config is the first that works.
-    workload: what was measured; by default one that stands for the table, the same for all
-        tables with as many lines.
 
     Raises `DeviceError` for a file of another form.
     """
@@ -122,7 +119,7 @@ def load_brute_forced(
     columns = [sorted(set(column)) for column in zip(*points)]
     knobs = tuple(Knob(n, tuple((v,) for v in c)) for n, c in zip(names, columns))
     name = path.name.partition(".")[0]
-    workload = workload or _stand_in(len(points))
+    workload = _stand_in(len(points))
     first = next((p for p, cost in zip(points, seconds) if math.isfinite(cost)), points[0])
     default = tuple(c.index(v) for c, v in zip(columns, first))
     sketch = Sketch(SketchName(Derivation(), name), workload, (), (), knobs, default)

@@ -25,7 +25,6 @@ from loopwright.dsl.errors import DeviceLostError, LibraryError, LoopwrightError
 ABI = 1
 """LW_GPU_ABI of cuda.h."""
 MAIN, PREPARE = 0, 1
-_CURRENT = -1  # the device of the thread's context
 _LOST = 8
 
 # Numbers of CUdevice_attribute.

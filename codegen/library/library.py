@@ -12,15 +12,14 @@ from typing import Any
 
 from loopwright.codegen.library import arrays, calls
 from loopwright.codegen.library.arrays import Array
-from loopwright.codegen.library.binary import MAX_THREADS, Binary, raise_for
+from loopwright.codegen.library.binary import Binary, raise_for
 from loopwright.codegen.library.calls import Call, Located, Slot
-from loopwright.codegen.library.header import as_identifier
 from loopwright.codegen.library.layout import KeptLayout
-from loopwright.codegen.library.linker import is_native, link, scratch
-from loopwright.codegen.library.loading import load_objects
-from loopwright.codegen.library.signature import Origin, Parameter, Signature, functions_of
+from loopwright.codegen.library.linker import link, scratch
+from loopwright.codegen.library.loading import loaded
+from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
-from loopwright.codegen.processors import missing_features, usable_processors
+from loopwright.codegen.processors import missing_features
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 from loopwright.dsl.words import brief, html_table
 
@@ -101,12 +100,7 @@ class Library:
             dict(extra or {}),
             kernels=dict(kernels or {}),
         )
-        binary = None
-        if is_native(target_triple) and not missing_features(cpu_features):
-            name = as_identifier(signature.name)
-            binary = load_objects(objects, name, functions_of(signature))
-            binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
-        return cls(signature, binary, origin, sources)
+        return cls(signature, loaded(signature, origin), origin, sources)
 
     @property
     def _is_ready(self) -> bool:
@@ -363,14 +357,7 @@ class Library:
         cls, signature: Any, origin: Origin, bound: Mapping[str, Any], threads: int | None
     ) -> Library:
         """The library of a pickle, loaded where this machine can run it."""
-        binary = None
-        if is_native(origin.triple) and not missing_features(origin.cpu_features):
-            with scratch() as folder:
-                path = folder / "library.so"
-                path.write_bytes(origin.read())
-                binary = Binary(path, functions_of(signature))
-            wanted = signature.threads if threads is None else threads
-            binary.threads = min(wanted, usable_processors(), MAX_THREADS)
+        binary = loaded(signature, origin, threads)
         aligned = {name: arrays.aligned_copy(array) for name, array in bound.items()}
         return cls(signature, binary, origin, kept_sources(origin.extra), aligned)
 

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
-from loopwright.codegen.library.binary import Binary
-from loopwright.codegen.library.linker import link, scratch
+from loopwright.codegen.library.binary import MAX_THREADS, Binary
+from loopwright.codegen.library.header import as_identifier
+from loopwright.codegen.library.linker import is_native, link, scratch
 from loopwright.codegen.library.mapped import MappedBinary, is_builtin
-from loopwright.codegen.library.signature import Parameter
+from loopwright.codegen.library.signature import Origin, Parameter, functions_of
+from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import BuildError, LibraryError
+
+
+def loaded(signature: Any, origin: Origin, threads: int | None = None) -> Binary | None:
+    """The code of a library, linked if need be and loaded, with so many `threads` or those of its
+    signature, an open one or not; None where this machine cannot run it. Raises `BuildError`."""
+    if not is_native(origin.triple) or missing_features(origin.cpu_features):
+        return None
+    functions = functions_of(signature)
+    if origin.objects:
+        binary = load_objects(origin.objects, as_identifier(signature.name), functions)
+    else:
+        with scratch() as folder:
+            path = folder / "library.so"
+            path.write_bytes(origin.read())
+            binary = Binary(path, functions)
+    wanted = signature.threads if threads is None else threads
+    binary.threads = min(wanted, usable_processors(), MAX_THREADS)
+    return binary
 
 
 def load_objects(

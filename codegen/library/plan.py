@@ -23,6 +23,9 @@ from loopwright.codegen.library.linker import RUNTIME, architecture, find_compil
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.dtypes import is_unsigned
 
+Number = Any
+"""An integer; in a plan of open sizes a formula of them, too."""
+
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector. Arrays of a plan begin at a multiple."""
 
@@ -62,19 +65,21 @@ class Kernel:
 class Place:
     """Place of an array: a space, and bytes from its start; in a loop `stride` bytes further for
     each iteration. Where it is one of `several` places, it goes back to the first one after these.
+    In a plan of open sizes, bytes are from the start of a `slot` of the arena.
     """
 
     space: int
-    offset: int = 0
-    stride: int = 0
+    offset: Number = 0
+    stride: Number = 0
     several: int = 0
+    slot: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedCall:
-    """A kernel with the places of its arguments."""
+    """A kernel with the places of its arguments; in a plan of open sizes an `OpenKernel`."""
 
-    kernel: Kernel
+    kernel: Any
     places: tuple[Place, ...]
 
 
@@ -84,21 +89,26 @@ class PlannedCopy:
 
     source: Place
     target: Place
-    nbytes: int
+    nbytes: Number
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedLoop:
-    """Calls and copies that are repeated so many times; in a plan of open sizes by a formula."""
+    """Calls and copies that are repeated so many times."""
 
-    count: Any
-    body: tuple[Any, ...]
+    count: Number
+    body: tuple[PlannedCall | PlannedCopy, ...]
 
 
 Planned = PlannedCall | PlannedCopy | PlannedLoop
 
 
-def entries(calls: Sequence[Any]) -> list[Any]:
+def aligned(nbytes: Number) -> Number:
+    """Bytes, rounded up to whole cache lines."""
+    return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def entries(calls: Sequence[Planned]) -> list[PlannedCall | PlannedCopy]:
     """The calls and copies of a plan, those of a loop once."""
     return [
         entry
@@ -139,7 +149,7 @@ class Weights:
         if key not in self._at:
             self._at[key] = self.nbytes
             self._parts.append(data)
-            self.nbytes += -(-data.nbytes // ALIGNMENT) * ALIGNMENT
+            self.nbytes += aligned(data.nbytes)
         return Place(WEIGHTS, self._at[key])
 
     def known(self, key: Any) -> bool:
@@ -249,15 +259,16 @@ def c_source(
     )
 
 
-def loops(calls: Sequence[Any]) -> list[tuple[int, Any]]:
+def loops(calls: Sequence[Planned]) -> list[tuple[int, Number]]:
     """The end of each loop among the entries, and its count. What is in none is in one of a single
     iteration."""
-    found: list[tuple[int, Any]] = []
+    found: list[tuple[int, Number]] = []
     stop = 0
     for looped, some in itertools.groupby(calls, lambda call: isinstance(call, PlannedLoop)):
         for part in ([each] for each in some) if looped else (list(some),):
             stop += len(entries(part))
-            found.append((stop, part[0].count if looped else 1))
+            first = part[0]
+            found.append((stop, first.count if isinstance(first, PlannedLoop) else 1))
     return found
 
 

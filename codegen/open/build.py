@@ -7,14 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from loopwright.codegen.library.binary import MAX_THREADS, Binary
-from loopwright.codegen.library.header import as_identifier
-from loopwright.codegen.library.linker import is_native
-from loopwright.codegen.library.loading import load_objects
-from loopwright.codegen.library.signature import Origin, Parameter, functions_of
+from loopwright.codegen.library.loading import loaded
+from loopwright.codegen.library.signature import Origin, Parameter
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
-from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.codegen.target import cpu_features
 from loopwright.codegen.tir.emit import emit
 from loopwright.codegen.tir.pipeline import compiled, object_file
@@ -123,13 +119,3 @@ def _compiled(functions: Mapping[str, Any], target: Target) -> list[bytes]:
         raise
     except Exception as error:  # TVM's errors have no root of their own
         raise BuildError(f"TVM could not compile a program of open sizes: {error}") from error
-
-
-def loaded(signature: OpenSignature, origin: Origin) -> Binary | None:
-    """The code of a library, linked and loaded; None where this machine cannot run it."""
-    if not is_native(origin.triple) or missing_features(origin.cpu_features):
-        return None
-    name = as_identifier(signature.name)
-    binary = load_objects(origin.objects, name, functions_of(signature))
-    binary.threads = min(signature.threads, usable_processors(), MAX_THREADS)
-    return binary

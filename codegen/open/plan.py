@@ -17,7 +17,10 @@ from loopwright.codegen.library.plan import (
     ARGUMENTS,
     WEIGHTS,
     Limit,
-    PlannedLoop,
+    Place,
+    Planned,
+    PlannedCall,
+    PlannedCopy,
     entries,
     loops,
 )
@@ -51,35 +54,6 @@ class OpenKernel:
     sized: bool
 
 
-@dataclass(frozen=True)
-class OpenPlace:
-    """Place of an array: a space of `library.plan`, in the arena a slot, and bytes from there;
-    `stride` and `several` as of a `Place`."""
-
-    space: int
-    offset: Number = 0
-    slot: int = 0
-    stride: Number = 0
-    several: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class OpenCall:
-    """A kernel with the places of its arguments."""
-
-    kernel: OpenKernel
-    places: tuple[OpenPlace, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class OpenCopy:
-    """A copy of so many bytes."""
-
-    source: OpenPlace
-    target: OpenPlace
-    nbytes: Number
-
-
 @dataclass(frozen=True, eq=False)
 class OpenPlan:
     """The calls for a box of sizes.
@@ -91,7 +65,7 @@ class OpenPlan:
     """
 
     dims: tuple[Dim, ...]
-    calls: tuple[OpenCall | OpenCopy | PlannedLoop, ...]
+    calls: tuple[Planned, ...]
     slots: tuple[tuple[Number, ...], ...]
     limits: tuple[Limit, ...] = ()
 
@@ -102,7 +76,7 @@ def c_source(plans: Sequence[OpenPlan], arguments: int) -> str:
         name: None
         for plan in plans
         for call in entries(plan.calls)
-        if isinstance(call, OpenCall)
+        if isinstance(call, PlannedCall)
         for name in call.kernel.names
     }
     declared = "\n".join(f"LW_HIDDEN extern lw_kernel __tvm_ffi_{name};" for name in kernels)
@@ -128,12 +102,12 @@ class _PlanSource:
         first: dict[OpenKernel, tuple[int, int, int]] = {}
         for call in entries(self.plan.calls):
             at = len(used)
-            if isinstance(call, OpenCopy):
+            if isinstance(call, PlannedCopy):
                 used += [self.place(call.source), self.place(call.target)]
                 steps.append(f"{{0, 0, 0, 0, 0, {at}, {len(copied)}}}")
                 copied.append(expression(call.nbytes))
                 continue
-            kernel = call.kernel
+            kernel: OpenKernel = call.kernel
             if kernel not in first:
                 first[kernel] = len(functions), len(rules), len(parameters)
                 functions += [f"__tvm_ffi_{name}" for name in kernel.names]
@@ -175,7 +149,7 @@ class _PlanSource:
             most = f"lw_most({most}, {nbytes})" if most else nbytes
         return f"  const int64_t slot{number} = at;\n  at += lw_lines({most});\n"
 
-    def place(self, place: OpenPlace) -> str:
+    def place(self, place: Place) -> str:
         """The number of a place, as C."""
         base = {ARENA: f"arena + slot{place.slot}", WEIGHTS: f"(char *)(uintptr_t){SYMBOL}"}.get(
             place.space, f"*(char **)arguments[{place.space - ARGUMENTS + 1}].value.pointer"

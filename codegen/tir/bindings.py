@@ -52,13 +52,13 @@ class Scratch:
     The values are worked out unconditionally. What must be guarded, such as a load behind
     `if_then_else`, has to bring its guard along.
 
-    On the CPU the scope is "global", where TVM puts arrays under 1024 bytes on the stack; those of
-    scope "local" it takes from the heap. On a GPU it is "local".
+    The scope of the arrays is "global": TVM puts those under 1024 bytes on the stack, and takes
+    arrays of scope "local" from the heap.
     """
 
-    def __init__(self, lane: Expr | None = None, lanes: int = 1, scope: str = "global") -> None:
+    def __init__(self, lane: Expr | None = None, lanes: int = 1) -> None:
         self._index = tirx.IntImm("int32", 0) if lane is None else lane
-        self._lanes, self._scope = lanes, scope
+        self._lanes = lanes
         self._stores: list[tirx.Stmt] = []
         self._buffers: list[tirx.Var] = []
         self._ahead: list[tirx.Stmt] = []
@@ -85,7 +85,7 @@ class Scratch:
 
     def _declared(self, dtype: str) -> tirx.Var:
         name = f"t{len(self._buffers)}"
-        self._buffers.append(tirx.decl_buffer((self._lanes,), dtype, name, scope=self._scope))
+        self._buffers.append(tirx.decl_buffer((self._lanes,), dtype, name, scope="global"))
         return self._buffers[-1]
 
 

@@ -19,9 +19,9 @@ from loopwright.codegen.order import OrderCall, Row
 from loopwright.codegen.target import has_avx512
 from loopwright.codegen.tir import strided
 from loopwright.codegen.tir.bindings import Scratch, sequence
+from loopwright.codegen.tir.chunks import in_chunks
 from loopwright.codegen.tir.elementary import apply, apply_scaling
 from loopwright.codegen.tir.indices import (
-    MOST_ELEMENTS,
     ZERO,
     Indices,
     KnownValue,
@@ -29,9 +29,16 @@ from loopwright.codegen.tir.indices import (
     flat_buffer,
     number,
 )
-from loopwright.codegen.tir.loops import decides, overflows, reads_back, stored
+from loopwright.codegen.tir.loops import (
+    decides,
+    lanes_apart,
+    overflows,
+    reads_back,
+    stored,
+    vector_stores,
+)
 from loopwright.codegen.tir.sparse import BitLoops
-from loopwright.codegen.tir.transposed import RowGroup, Tile, together, transposes
+from loopwright.codegen.tir.transposed import RowGroup, Tile, together
 from loopwright.codegen.tir.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import ORDERS
@@ -52,7 +59,6 @@ from loopwright.schedule.tree.grammar import (
     Store,
     Tree,
     Var,
-    flat,
     variables,
 )
 
@@ -65,7 +71,6 @@ _KINDS = {
 
 
 _ALIGNMENT = 64  # bytes, of what we allocate: of every vector
-_CHUNKS = 32  # of each thread, as in runtime.c, where `lw_turn` reverses them
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
@@ -227,8 +232,8 @@ class _Emitter:
         time, transposed in registers. None for any other loop."""
         if not 2 <= bounds(loop.extent)[1] <= _MOST_ROWS or not self._whole(loop):
             return None
-        stores = self._vector_stores(loop.body)
-        if not stores or not all(self._apart(loop.var, s) for s in stores) or reads_back(stores):
+        stores = vector_stores(loop.body)
+        if not stores or not all(lanes_apart(s, loop.var) for s in stores) or reads_back(stores):
             return None
         stmts: list[Any] = []
         start, count = 0, int(loop.extent)
@@ -257,40 +262,6 @@ class _Emitter:
     def _whole(self, loop: Loop) -> bool:
         """Return whether the loop runs over all of its extent."""
         return loop.bound is None or self.at.range(loop.bound)[0] >= bounds(loop.extent)[1]
-
-    def _vector_stores(self, body: tuple[Stmt, ...]) -> list[Loop]:
-        """The vector loops of a body; none if it has stores elsewhere, or loops that stay."""
-        found: list[Loop] = []
-        for stmt in body:
-            if isinstance(stmt, Let):
-                continue
-            if not isinstance(stmt, Loop):
-                return []
-            if stmt.kind == "vectorized":
-                found.append(stmt)
-                continue
-            inner = self._vector_stores(stmt.body)
-            straight = stmt.bound is None if stmt.extent == 1 else stmt.kind == "unrolled"
-            if not inner or not straight:
-                return []
-            found += inner
-        return found
-
-    def _apart(self, row: Var, loop: Loop) -> bool:
-        """Return whether the lanes of a vector loop's store stand apart and can be transposed.
-        Those of other rows may lie between them."""
-        store = stored(loop)
-        steps = dict(flat(store.buffer, store.index).terms)
-        divided = (Linear(((term, 1),)) for term in steps if not isinstance(term, Var))
-        between = steps.get(row, 1) == 1  # else it may stand behind a `Let`
-        if any(loop.var in variables(term) for term in divided) or not between:
-            return False
-        lanes, step = int(loop.extent), steps.get(loop.var, 0)
-        return (
-            not isinstance(step, Formula)
-            and int(step) > 1
-            and transposes(store.buffer.dtype, lanes)
-        )
 
     def order(self, call: OrderCall) -> list[Any]:
         """A row in order, by the run-time."""
@@ -347,38 +318,10 @@ class _Emitter:
             last = bounds(each.extent)[1] - 1
             self.at.known[each.var] = KnownValue(at if last else 0, 0, last)
         each_thread = self.thread(body)
-        return (
-            [each_thread] if most == 1 else self.in_chunks(counter, total, most, each_thread, loop)
-        )
-
-    def in_chunks(self, counter: Any, total: Any, most: int, body: Any, loop: Loop) -> list[Any]:
-        """A parallel loop as one over the chunks of all threads: chunk s of S begins with
-        iteration ⌈total · s / S⌉, so that each thread has as much of it, be it shorter than S.
-        There are at most `most` iterations.
-
-        One that reads more than the caches hold goes through the chunks of each thread forwards in
-        one call and backwards in the next, to begin with what the last one has left there."""
-        chunks = self.threads * _CHUNKS
-        if most * (chunks + 1) > MOST_ELEMENTS:
-            return [tirx.For(counter, number(0), expression(total), ForKind.PARALLEL, body)]
-        chunk = at = tirx.Var("share", "int32")
-        before = []
-        if self.own and overflows(loop, self.caches):
-            direction = tirx.Var("turn", "int32")
-            before.append(tirx.Bind(direction, tirx.call_extern("int32", "lw_turn")))
-            at = tirx.bitwise_xor(chunk, direction)
-        # A power of two for each thread, so that those of the loop divide evenly, and as few as
-        # hold one iteration each at most: empty ones cost, too.
-        if self.own and (not isinstance(total, int) or -(-total // self.threads) <= _CHUNKS // 2):
-            dealing = ("lw_deal", expression(total), number(self.threads))
-            before.append(tirx.Evaluate(tirx.call_extern("int32", *dealing)))
-
-        def begin(at: Any) -> Any:
-            return tirx.floordiv(at * total + (chunks - 1), number(chunks))
-
-        first = begin(at)
-        own = tirx.For(counter, first, begin(at + 1) - first, ForKind.SERIAL, body)
-        return [*before, tirx.For(chunk, number(0), number(chunks), ForKind.PARALLEL, own)]
+        if most == 1:
+            return [each_thread]
+        turns = self.own and overflows(loop, self.caches)
+        return in_chunks(counter, total, most, each_thread, self.threads, self.own, turns)
 
     def allocate(self, buffer: Buffer) -> list[Any]:
         """On the stack for what is meant for registers, or small, else from the run-time's

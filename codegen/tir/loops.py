@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loopwright.codegen.tir.transposed import transposes
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.traversal import walk
-from loopwright.schedule.tree.formula import bounds
-from loopwright.schedule.tree.grammar import Load, Loop, Prefetch, Store, statements, variables
+from loopwright.schedule.tree.formula import Formula, bounds
+from loopwright.schedule.tree.grammar import (
+    Let,
+    Linear,
+    Load,
+    Loop,
+    Prefetch,
+    Stmt,
+    Store,
+    Var,
+    flat,
+    statements,
+    variables,
+)
 
 _MOST = 4  # times the caches; what is kept of more is less than a quarter
 
@@ -53,3 +66,37 @@ def reads_back(loops: list[Loop]) -> bool:
     written = {store.buffer.name for store in stores}
     loads = (x for store in stores for x in walk(store.value) if isinstance(x, Load))
     return any(x.buffer.name in written for x in loads)
+
+
+def vector_stores(body: tuple[Stmt, ...]) -> list[Loop]:
+    """The vector loops of a body; none if it has stores elsewhere, or loops that stay."""
+    found: list[Loop] = []
+    for stmt in body:
+        if isinstance(stmt, Let):
+            continue
+        if not isinstance(stmt, Loop):
+            return []
+        if stmt.kind == "vectorized":
+            found.append(stmt)
+            continue
+        inner = vector_stores(stmt.body)
+        straight = stmt.bound is None if stmt.extent == 1 else stmt.kind == "unrolled"
+        if not inner or not straight:
+            return []
+        found += inner
+    return found
+
+
+def lanes_apart(loop: Loop, row: Var) -> bool:
+    """Return whether the lanes of a vector loop's store stand apart and can be transposed. Those
+    of other rows may lie between them."""
+    store = stored(loop)
+    steps = dict(flat(store.buffer, store.index).terms)
+    divided = (Linear(((term, 1),)) for term in steps if not isinstance(term, Var))
+    between = steps.get(row, 1) == 1  # else it may stand behind a `Let`
+    if any(loop.var in variables(term) for term in divided) or not between:
+        return False
+    step = steps.get(loop.var, 0)
+    if isinstance(step, Formula) or int(step) <= 1:
+        return False
+    return transposes(store.buffer.dtype, int(loop.extent))

@@ -32,8 +32,6 @@ _FUNCTION = re.compile(r"^define (.*?)\{$(.*?)^\}$", re.DOTALL | re.MULTILINE)
 _ACCESS = re.compile(r"= load (\S+)|^  store (\S+)", re.MULTILINE)
 _CALLED = re.compile(r"call .*?(@[\w.$]+)")
 _OPCODE = re.compile(r"^  (?:%\S+ = )?(?:tail )?(\w+)", re.MULTILINE)
-FUNCTION = len(_OPCODES) + len(_CALLS) + len(_KINDS) + 4
-"""Numbers that describe a function."""
 
 
 def context_of(text: str) -> Context:

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from loopwright.codegen.passes.table import PASSES, PIPELINES, SWITCHES, Elements
-from loopwright.costmodel.sequence.decoders import Decoder, PrioritySampling
+from loopwright.costmodel.sequence.decoders import PrioritySampling
 from loopwright.costmodel.sequence.examples import Group
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.pass_lists import LONGEST, PassGrammar, Vocabulary, context_of
@@ -43,12 +43,10 @@ def learned(
     return train(groups, steps=steps, width=WIDTH)
 
 
-def proposed(
-    model: SequenceModel, ir: str, count: int, decoder: Decoder | None = None
-) -> list[Elements]:
+def proposed(model: SequenceModel, ir: str, count: int) -> list[Elements]:
     """Lists that a model proposes for a kernel, the most confident first, by Priority Sampling."""
-    decoder = decoder or PrioritySampling(branches=_BRANCHES)
     grammar = PassGrammar(VOCABULARY, context_of(ir))
+    decoder = PrioritySampling(branches=_BRANCHES)
     samples = model.samples(grammar, decoder, np.random.default_rng(0))
     found = (legal(VOCABULARY.list_of(s.sequence)) for s in samples)
     return list(islice(dict.fromkeys(islice(found, 4 * count)), count))

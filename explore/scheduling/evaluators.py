@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from loopwright.explore.scheduling.loops import State
-from loopwright.measure.device import Device
 from loopwright.measure.local import LocalDevice
 from loopwright.measure.roofline import roofline
 from loopwright.measure.timing import Timing
@@ -39,10 +38,6 @@ class Evaluator(ABC):
             self.evaluated += len(new)
         return [self._known[key] for key in keys]
 
-    def knows(self, state: State) -> bool:
-        """Return whether the schedule costs no time to be evaluated."""
-        return state.key in self._known
-
     @abstractmethod
     def _evaluate(self, states: Sequence[State]) -> list[float]:
         """The speeds of schedules, all different."""
@@ -74,10 +69,9 @@ class Measured(Evaluator):
     Raises `DeviceError` where the device cannot measure at all.
     """
 
-    def __init__(self, target: Target, device: Device | None = None) -> None:
-        """The device is closed with the evaluator; this machine's processor if None."""
+    def __init__(self, target: Target) -> None:
         super().__init__(roofline(target).flops / 1e9)
-        self._device = LocalDevice(target, timing=QUICK) if device is None else device
+        self._device = LocalDevice(target, timing=QUICK)
 
     def _evaluate(self, states: Sequence[State]) -> list[float]:
         found = [0.0] * len(states)

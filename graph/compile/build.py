@@ -31,37 +31,23 @@ def import_model(
     inputs: Inputs,
     target: Target,
     layout: str = "auto",
-    check: bool = False,
     numerics: str | Numerics = "standard",
     sparse: bool = False,
 ) -> Work | VmWork:
-    """A model's tasks; with `check` it is compiled and compared with what it gives where it comes
-    from. Raises `ModelError`."""
+    """A model's tasks. Raises `ModelError`."""
     allowed = Numerics.of(numerics)
     source = read_model(model, inputs)
-    work: Work | VmWork
+    said: dict[str, Any] = {"source": source, "numerics": allowed, "sparse": sparse}
     if source.written is not None:
         known = work_of(network_of(source.written), target, layout)
-        work = replace(
-            known,
-            source=source,
-            numerics=allowed,
-            sparse=sparse,
-            fixed=source.written.fixed,
-        )
-        if check:
-            check_results(build_work(work, target), target)
-        return work
+        return replace(known, fixed=source.written.fixed, **said)
     module = fused(source.module, target)
     try:
-        known = work_of(network(module), target, layout)
-        work = replace(known, source=source, numerics=allowed, sparse=sparse)
+        work = replace(work_of(network(module), target, layout), **said)
         for name in work.fallback:
             check_plannable(work.network.functions[name], name)
     except NotPlannable as reason:
-        work = VmWork.of(source, module, str(reason), allowed)
-    if check:
-        check_results(build_work(work, target), target)
+        return VmWork.of(source, module, str(reason), allowed)
     return work
 
 

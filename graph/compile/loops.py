@@ -7,13 +7,17 @@ iterations but what lies elsewhere: a state that is an output, too.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from loopwright.codegen.library.plan import ALIGNMENT
+import numpy as np
+
+from loopwright.codegen.library.plan import aligned
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.graph.loops import Loop, Row
-from loopwright.graph.network import Network, Value
+from loopwright.graph.network import Value
 from loopwright.schedule.tree.formula import Formula
 
 Number = Formula | int
@@ -37,6 +41,7 @@ class Parts:
 
     Attributes
     ----------
+    count: says how many iterations a loop has.
     starts: the copies before each loop.
     copies: those at the end of each iteration.
     """
@@ -46,7 +51,7 @@ class Parts:
         nbytes: Callable[[Value], Number] = lambda value: value.nbytes,
         count: Callable[[Loop[Value]], Number] = lambda loop: loop.count,
     ) -> None:
-        self._nbytes, self._count = nbytes, count
+        self._nbytes, self.count = nbytes, count
         self._known: dict[Value, Part] = {}
         self._made = itertools.count(1)
         self._both: dict[Value, Number] = {}
@@ -79,11 +84,20 @@ class Parts:
                 stride, several = part.stride, part.several
         return Part(value, offset, stride, several)
 
+    def data(self, value: Value) -> np.ndarray[Any, Any]:
+        """What a constant holds."""
+        part = self.of(value)
+        assert part.root.data is not None, value.name
+        assert isinstance(part.offset, int), "constants have one size"
+        first = part.offset // item_bytes(value.dtype)
+        flat = part.root.data.reshape(-1)
+        return flat[first : first + math.prod(value.shape)].reshape(value.shape)
+
     def add_loop(self, loop: Loop[Value], made: Container[Value]) -> None:
         """Say where all that a loop names lies. `made` are the results of its steps, of which
         some are written where they belong; the others are copied."""
         copies: list[Copy] = []
-        count = self._count(loop)
+        count = self.count(loop)
 
         def slot(value: Value) -> Value:
             """The value that is placed for another one: itself, or what it is copied to."""
@@ -99,8 +113,8 @@ class Parts:
         for r in loop.reads:
             self.add(r.part, r.whole, *row(r))
         for s in loop.states:
-            size = _lines(self._nbytes(s.start))
-            elements = 2 * _lines(s.start.nbytes) // item_bytes(s.start.dtype)
+            size = aligned(self._nbytes(s.start))
+            elements = 2 * aligned(s.start.nbytes) // item_bytes(s.start.dtype)
             both = self._new((int(elements),), s.start.dtype)
             self._both[both] = size * 2
             self.add(s.before, both, 0, size, 2)
@@ -113,25 +127,6 @@ class Parts:
 
     def _new(self, shape: tuple[int, ...], dtype: str) -> Value:
         return Value(-next(self._made), "state", shape, dtype)
-
-
-def _lines(nbytes: Number) -> Number:
-    """Rounded up to whole cache lines."""
-    return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
-
-
-def in_order(
-    network: Network, live: Container[int], parts: Parts
-) -> Iterator[tuple[Loop[Value] | None, list[int | Copy]]]:
-    """What a plan does between copies of inputs and outputs: live steps, by their numbers, and
-    copies; what one loop repeats together."""
-    steps = network.steps
-    for loop, numbers in itertools.groupby(range(len(steps)), lambda n: steps[n].loop):
-        body: list[int | Copy] = [n for n in numbers if n in live]
-        if loop is not None:
-            yield None, [*parts.starts[loop]]
-            body += parts.copies[loop]
-        yield loop, body
 
 
 def needed(

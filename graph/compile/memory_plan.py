@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loopwright.codegen.library.plan import ALIGNMENT
+from loopwright.codegen.library.plan import ALIGNMENT, aligned
 
 _MORE = 1.1
 """Ratio by which the block may be larger for arrays to lie around their middles."""
@@ -44,19 +44,12 @@ def _around_middles(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]
     """Arrays that share memory have their middles in one place, so that what is the first thread's
     part of one is nowhere that of the second thread in another: what another core has written, a
     core waits for before it may write there."""
-    shelves: list[list[Lifetime]] = []
-    for life in _largest_first(lifetimes):
-        free = (s for s in shelves if not any(_meet(life, other) for other in s))
-        shelf = next(free, None)
-        if shelf is None:
-            shelves.append(shelf := [])
-        shelf.append(life)
     offsets: dict[int, int] = {}
     begin = 0
-    for shelf in shelves:
-        most = _lines(shelf[0].nbytes)
+    for shelf in shelves(lifetimes):
+        most = aligned(shelf[0].nbytes)
         for life in shelf:
-            offsets[life.key] = begin + (most - _lines(life.nbytes)) // 2 // ALIGNMENT * ALIGNMENT
+            offsets[life.key] = begin + (most - aligned(life.nbytes)) // 2 // ALIGNMENT * ALIGNMENT
         begin += most
     return offsets, begin
 
@@ -75,7 +68,7 @@ def _lowest(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
                 break
             at = max(at, end)
         offsets[life.key] = at
-        placed.append((at, at + _lines(life.nbytes), life))
+        placed.append((at, at + aligned(life.nbytes), life))
     return offsets, max((end for _, end, _ in placed), default=0)
 
 
@@ -85,8 +78,3 @@ def _largest_first(lifetimes: Sequence[Lifetime]) -> list[Lifetime]:
 
 def _meet(one: Lifetime, other: Lifetime) -> bool:
     return one.first <= other.last and other.first <= one.last
-
-
-def _lines(nbytes: int) -> int:
-    """Rounded up to whole cache lines."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

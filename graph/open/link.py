@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,18 +13,10 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.plan import ARENA, ARGUMENTS, Limit, PlannedLoop, Weights
+from loopwright.codegen.library.plan import ARENA, Limit, Place, Weights
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.open.build import default_configs
-from loopwright.codegen.open.plan import (
-    Number,
-    OpenCall,
-    OpenCopy,
-    OpenKernel,
-    OpenPlace,
-    OpenPlan,
-    expression,
-)
+from loopwright.codegen.open.plan import Number, OpenKernel, OpenPlan, expression
 from loopwright.codegen.target import resolve
 from loopwright.codegen.tir.emit import emit
 from loopwright.codegen.tir.pipeline import compiled, object_file
@@ -34,11 +24,11 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.graph.compile.entries import Entry, bordered, lifetimes, planned, step_entries
 from loopwright.graph.compile.kernels import tuned_kernel
-from loopwright.graph.compile.loops import Parts, in_order, needed
-from loopwright.graph.compile.memory_plan import Lifetime, shelves
+from loopwright.graph.compile.loops import Parts
+from loopwright.graph.compile.memory_plan import shelves
 from loopwright.graph.importers.tir import Imported
-from loopwright.graph.loops import Loop
 from loopwright.graph.network import Value, check_arrays
 from loopwright.graph.open.frames import Frame
 from loopwright.schedule.open.cover import cover
@@ -89,7 +79,7 @@ class Linker:
     known: Records
     weights: Weights = field(default_factory=Weights)
     _kernels: dict[Any, StepKernel] = field(default_factory=dict)
-    _laid_out: dict[Any, list[OpenPlace]] = field(default_factory=dict)
+    _laid_out: dict[Any, list[Place]] = field(default_factory=dict)
 
     def plan(self, frame: Frame) -> OpenPlan:
         """The plan of a frame. Raises `BuildError` where a step has no programs."""
@@ -154,12 +144,11 @@ class Linker:
         )
         return StepKernel(kernel, plain, constants, _preparation(programs))
 
-    def constant(self, data: Array) -> OpenPlace:
+    def constant(self, data: Array) -> Place:
         """The place of a constant, equal ones in one."""
-        place = self.weights.add(_digest(data), np.ascontiguousarray(data))
-        return OpenPlace(place.space, place.offset)
+        return self.weights.add(_digest(data), np.ascontiguousarray(data))
 
-    def laid_out(self, made: StepKernel, constants: Sequence[Array]) -> list[OpenPlace]:
+    def laid_out(self, made: StepKernel, constants: Sequence[Array]) -> list[Place]:
         """The places of what a kernel reads of constants."""
         key = (made.kernel.names, *map(_digest, constants))
         if key not in self._laid_out:
@@ -201,15 +190,6 @@ def _preparation(programs: Programs) -> Library | None:
     return Library.from_object(code, Signature("prepare", inputs, outputs))
 
 
-@dataclass(frozen=True, eq=False)
-class _Entry:
-    """An entry of a plan: a step's kernel, or a copy of a value to another."""
-
-    kernel: OpenKernel | None
-    values: tuple[Value | OpenPlace, ...]
-    loop: Loop[Value] | None
-
-
 @dataclass
 class _FramePlan:
     linker: Linker
@@ -224,26 +204,9 @@ class _FramePlan:
         network = self.frame.work.network
         live = self.skip_views()
         kernels = self.linker.kernels(self.frame, live)
-        entries = [
-            _Entry(kernels[each].kernel, self.arguments(each, kernels[each]), loop)
-            if isinstance(each, int)
-            else _Entry(None, each, loop)
-            for loop, body in in_order(network, set(live), self.parts)
-            for each in body
-        ]
-        direct = self.direct()
-        places, slots = self.place_all(entries, direct)
-        calls: list[OpenCall | OpenCopy | PlannedLoop] = []
-        for loop, group in itertools.groupby(entries, lambda entry: entry.loop):
-            planned = [self.planned(entry, places) for entry in group]
-            if loop is None:
-                calls += planned
-            else:
-                calls.append(PlannedLoop(self.frame.counts[loop], tuple(planned)))
-        for i, value in enumerate(network.outputs):
-            if i not in direct:
-                out = OpenPlace(ARGUMENTS + len(network.inputs) + i)
-                calls.append(OpenCopy(self.at(value, places), out, self.frame.nbytes(value)))
+        steps = step_entries(network, live, self.parts, lambda n: self.arguments(n, kernels[n]))
+        entries, places = bordered(network, self.parts, steps, self.whole)
+        slots = self.place_all(entries, places)
         limits = tuple(
             Limit(
                 n,
@@ -254,7 +217,8 @@ class _FramePlan:
             for n, v in enumerate(network.inputs, 1)
             if v in self.frame.extents
         )
-        return OpenPlan(self.frame.dims, tuple(calls), slots, limits)
+        calls = tuple(planned(entries, self.parts, places))
+        return OpenPlan(self.frame.dims, calls, slots, limits)
 
     def imported(self, step: int) -> Imported:
         said = self.frame.work.imported[step]
@@ -276,58 +240,15 @@ class _FramePlan:
             self.parts.add_loop(loop, network.made_in(loop))
         return live
 
-    def root(self, value: Value) -> Value:
-        """The array in whose storage a value lies."""
-        return self.parts.of(value).root
-
-    def at(self, value: Value, places: Mapping[Value, OpenPlace]) -> OpenPlace:
-        """Where a value lies."""
-        part = self.parts.of(value)
-        root = places[part.root]
-        return OpenPlace(
-            root.space, part.offset + root.offset, root.slot, part.stride, part.several
-        )
-
-    def planned(self, entry: _Entry, places: Mapping[Value, OpenPlace]) -> OpenCall | OpenCopy:
-        """An entry with the places of its arguments."""
-        at = tuple(v if isinstance(v, OpenPlace) else self.at(v, places) for v in entry.values)
-        if entry.kernel is not None:
-            return OpenCall(entry.kernel, at)
-        source, to = at
-        assert isinstance(entry.values[0], Value)
-        return OpenCopy(source, to, self.frame.nbytes(entry.values[0]))
-
-    def arguments(self, n: int, made: StepKernel) -> tuple[Value | OpenPlace, ...]:
-        """A step's arguments in the kernel's order, prepared weights placed."""
+    def arguments(self, n: int, made: StepKernel) -> tuple[OpenKernel, tuple[Value | Place, ...]]:
+        """A step's kernel and its arguments in the kernel's order, prepared weights placed."""
         step, said = self.frame.work.network.steps[n], self.imported(n)
         given = (*step.args, *step.outs)
         values = [given[i] for i in said.inputs]
-        constants = [self.data(values[k]) for k in made.constants]
+        constants = [self.parts.data(values[k]) for k in made.constants]
         prepared = self.linker.laid_out(made, constants)
         outs = (given[i] for i in said.outputs)
-        return (*(values[k] for k in made.plain), *prepared, *outs)
-
-    def data(self, value: Value) -> Array:
-        """What a constant holds."""
-        part = self.parts.of(value)
-        assert part.root.data is not None, value.name
-        assert isinstance(part.offset, int), "constants have one size"
-        first = part.offset // item_bytes(value.dtype)
-        flat = part.root.data.reshape(-1)
-        return flat[first : first + math.prod(value.shape)].reshape(value.shape)
-
-    def direct(self) -> set[int]:
-        """The outputs that are written where they belong."""
-        network = self.frame.work.network
-        made = {v for step in network.steps for v in step.outs if self.root(v) is v}
-        made |= {r.whole for loop in network.loops for r in loop.writes}
-        direct, taken = set(), set[Value]()
-        for i, value in enumerate(network.outputs):
-            root = self.root(value)
-            if root in made and root not in taken and self.whole(root, value):
-                direct.add(i)
-                taken.add(root)
-        return direct
+        return made.kernel, (*(values[k] for k in made.plain), *prepared, *outs)
 
     def whole(self, root: Value, value: Value) -> bool:
         """Return whether a value is all of an array, at every size."""
@@ -337,36 +258,14 @@ class _FramePlan:
         return all(evaluated(a, sizes) == evaluated(b, sizes) for sizes in grid)
 
     def place_all(
-        self, entries: Sequence[_Entry], direct: set[int]
-    ) -> tuple[dict[Value, OpenPlace], tuple[tuple[Number, ...], ...]]:
-        """The place of every array that some step or copy touches, and the slots of the arena."""
-        network = self.frame.work.network
-        count = len(network.inputs)
-        places = {v: OpenPlace(ARGUMENTS + i) for i, v in enumerate(network.inputs)}
-        for i in sorted(direct):
-            places[self.root(network.outputs[i])] = OpenPlace(ARGUMENTS + count + i)
-        uses: dict[Value, list[int]] = {}
-        spans: dict[Loop[Value], tuple[int, int]] = {}
-        for number, entry in enumerate(entries):
-            if entry.loop is not None:
-                spans[entry.loop] = spans.get(entry.loop, (number, 0))[0], number
-            for v in entry.values:
-                if isinstance(v, Value):
-                    uses.setdefault(self.root(v), []).append(number)
-        for i, value in enumerate(network.outputs):
-            if i not in direct:
-                uses.setdefault(self.root(value), []).append(len(entries))
-        lives = []
-        looped = [(*span, network.made_in(loop)) for loop, span in spans.items()]
-        for value, ends in needed(uses, looped).items():
-            if value.data is not None:
-                places[value] = self.linker.constant(value.data)
-            elif value not in places:
-                lives.append((Lifetime(value.number, value.nbytes, *ends), value))
-        found = {life.key: value for life, value in lives}
+        self, entries: Sequence[Entry], places: dict[Value, Place]
+    ) -> tuple[tuple[Number, ...], ...]:
+        """The slots of the arena, after every array that entries touch is given its place."""
+        constants, lives = lifetimes(self.frame.work.network, self.parts, entries, places)
+        places |= {v: self.linker.constant(self.parts.data(v)) for v in constants}
+        found = {life.key: value for value, life in lives.items()}
         slots = []
-        for number, shelf in enumerate(shelves([life for life, _ in lives])):
-            for life in shelf:
-                places[found[life.key]] = OpenPlace(ARENA, slot=number)
+        for number, shelf in enumerate(shelves(list(lives.values()))):
+            places |= {found[life.key]: Place(ARENA, slot=number) for life in shelf}
             slots.append(tuple(self.parts.nbytes(found[life.key]) for life in shelf))
-        return places, tuple(slots)
+        return tuple(slots)

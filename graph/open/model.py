@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.library.plan import entries, plan_objects
+from loopwright.codegen.library.loading import loaded
+from loopwright.codegen.library.plan import PlannedCall, entries, plan_objects
 from loopwright.codegen.library.signature import Origin
-from loopwright.codegen.open.build import loaded
 from loopwright.codegen.open.library import OpenLibrary
-from loopwright.codegen.open.plan import SYMBOL, OpenCall, OpenPlan, c_source
+from loopwright.codegen.open.plan import SYMBOL, OpenPlan, c_source
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
 from loopwright.dsl.numerics import Numerics
@@ -148,7 +148,8 @@ def _objects(
     plans: Sequence[OpenPlan], linker: Linker, signature: OpenSignature, target: Target
 ) -> tuple[bytes, ...]:
     count = len(signature.inputs) + len(signature.outputs)
-    kernels = {c.kernel: None for p in plans for c in entries(p.calls) if isinstance(c, OpenCall)}
+    calls = (call for plan in plans for call in entries(plan.calls))
+    kernels = {call.kernel: None for call in calls if isinstance(call, PlannedCall)}
     own = plan_objects(c_source(plans, count), linker.weights, SYMBOL, target.triple)
     return (*(code for kernel in kernels for code in kernel.codes), *own)
 
@@ -160,20 +161,20 @@ def _signature(
     inputs = tuple(
         OpenParameter(v.name, source.shapes[v.name], v.dtype) for v in work.network.inputs
     )
-    shapes = _output_shapes(source.dims, found)
-    labels = list(work.source.outputs) if work.source is not None else []
-    taken = {p.name for p in inputs}
-    outputs = []
-    for label, shape, v in zip(labels, shapes, work.network.outputs, strict=True):
-        while label in taken:  # an input that is returned
-            label += "_"
-        taken.add(label)
-        outputs.append(OpenParameter(label, shape, v.dtype))
+    outputs = tuple(
+        OpenParameter(name, shape, v.dtype)
+        for name, shape, v in zip(
+            work.output_names(),
+            _output_shapes(source.dims, found),
+            work.network.outputs,
+            strict=True,
+        )
+    )
     rules = tuple(
         Rule(tuple((d.low, d.high) for d in frame.dims), number)
         for number, frame in enumerate(found)
     )
-    return OpenSignature(name, source.dims, inputs, tuple(outputs), (), (), rules, threads)
+    return OpenSignature(name, source.dims, inputs, outputs, (), (), rules, threads)
 
 
 def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[int | Size, ...]]:

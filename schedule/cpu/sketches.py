@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.schedule.cpu.cost_prior import estimate
@@ -15,7 +15,8 @@ from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sket
 from loopwright.schedule.program.buffer_reuse import settled
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import NestContext
-from loopwright.schedule.program.plan import FusionGroup, has_reuse
+from loopwright.schedule.program.plan import FusionGroup
+from loopwright.schedule.sketch.leaders import knobs_of_all, leaders_of
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Sketch
 from loopwright.schedule.sketch.variant import Variant
@@ -78,7 +79,8 @@ class CpuSketches:
 
     @functools.cached_property
     def _leaders(self) -> tuple[int, ...]:
-        return _leaders(self._options, self._constants)
+        nests = [sketches[0].nest for sketches in self._options]
+        return leaders_of(self._options, nests, self._constants)
 
     def __iter__(self) -> Iterator[Sketch]:
         free = sorted(set(self._leaders))
@@ -110,29 +112,22 @@ class CpuSketches:
     def _sketch(self, numbers: Sequence[int]) -> Sketch:
         """The sketch of the structures with these numbers, with the knobs of every nest where they
         are not those of the nest that leads."""
-        variant, leaders = self.variant, self._leaders
+        variant = self.variant
         options = [self._option(number, choice) for number, choice in enumerate(numbers)]
-        knobs_of = tuple(
-            leader if options[leader].knobs == options[number].knobs else number
-            for number, leader in enumerate(leaders)
+        knobs_of, knobs, default = knobs_of_all(
+            [option.knobs for option in options],
+            lambda number: options[number].default,
+            self._leaders,
+            self._fixed,
         )
-        knobs: list[Knob] = []
-        default: list[int] = []
-        for number in sorted(set(knobs_of)):
-            chosen = options[number].default
-            for knob in options[number].knobs:
-                if number in self._fixed:
-                    knob = Knob(knob.name, (chosen[knob.name],))
-                knobs.append(replace(knob, name=f"{knob.name}{number}"))
-                default.append(knob.number(chosen[knob.name]))
         nests = tuple(option.nest for option in options)
         return Sketch(
             SketchName(variant.derivation, "; ".join(map(str, nests))),
             variant.workload,
             self.groups,
             nests,
-            tuple(knobs),
-            tuple(default),
+            knobs,
+            default,
             variant.error_growth,
             variant.numerics,
             knobs_of,
@@ -154,30 +149,6 @@ def _of_sum(choices: Sequence[range], total: int) -> Iterator[tuple[int, ...]]:
         return
     for first in itertools.takewhile(lambda n: n <= total, choices[0]):
         yield from ((first, *rest) for rest in _of_sum(choices[1:], total - first))
-
-
-def _leaders(
-    options: Sequence[tuple[NestSketch, ...]], constants: frozenset[str]
-) -> tuple[int, ...]:
-    """Number of the nest that chooses for each: the first one that is like it. Such sums write the
-    same tensor, or have the same extents, and may become the same loops. It keeps the space of
-    many phases or layers as small as that of one."""
-    leaders: list[int] = []
-    free: list[int] = []
-    for number, sketches in enumerate(options):
-        leads = next((n for n in free if _equivalent(options[n], sketches)), number)
-        leaders.append(leads)
-        if leads == number and sketches[0].nest.out.name not in constants:
-            free.append(number)
-    return tuple(leaders)
-
-
-def _equivalent(first: tuple[NestSketch, ...], second: tuple[NestSketch, ...]) -> bool:
-    one, other = first[0].nest, second[0].nest
-    if not has_reuse(one) or list(map(str, first)) != list(map(str, second)):
-        return False
-    same = list(one.extents.values()) == list(other.extents.values())
-    return same or one.out.name == other.out.name
 
 
 @dataclass(frozen=True)

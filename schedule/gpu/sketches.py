@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.plan import apart, lay_out_operands, sources, without
@@ -15,10 +14,11 @@ from loopwright.schedule.gpu.rules import (
     kernel_sketches,
 )
 from loopwright.schedule.program.constants import constants_of
-from loopwright.schedule.program.plan import FusionGroup, has_reuse
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.kernel import KernelSketch
+from loopwright.schedule.sketch.leaders import knobs_of_all, leaders_of
 from loopwright.schedule.sketch.naming import SketchName
-from loopwright.schedule.sketch.sketch import Knob, Sketch
+from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Gpu
 
@@ -44,33 +44,14 @@ def _sketches(
         found[:1] if group.nests[0].out.name in context.constants else found
         for group, found in zip(groups, options, strict=True)
     ]
-    leaders = _leaders(options)
+    nests = [found[0].group.nests for found in options]
+    leaders = leaders_of(options, [own[0] if len(own) == 1 else None for own in nests])
     free = sorted(set(leaders))
     products = itertools.product(*(range(len(options[n])) for n in free))
     for numbers in itertools.islice(products, GPU.sketches):
         chosen = dict(zip(free, numbers, strict=True))
         kernels = tuple(found[chosen[n]] for n, found in zip(leaders, options, strict=True))
         yield _sketch(variant, groups, kernels, context, leaders)
-
-
-def _leaders(options: Sequence[tuple[KernelSketch, ...]]) -> tuple[int, ...]:
-    """Number of the kernel that chooses for each, the first one that is like it: many components
-    or layers have a space as small as that of one."""
-    leaders: list[int] = []
-    for number, found in enumerate(options):
-        earlier = (n for n in range(number) if leaders[n] == n)
-        leaders.append(next((n for n in earlier if _equivalent(options[n], found)), number))
-    return tuple(leaders)
-
-
-def _equivalent(first: tuple[KernelSketch, ...], second: tuple[KernelSketch, ...]) -> bool:
-    if list(map(str, first)) != list(map(str, second)):
-        return False
-    one, other = first[0].group, second[0].group
-    if len(one.nests) != 1 or len(other.nests) != 1:
-        return False
-    same = list(one.nests[0].extents.values()) == list(other.nests[0].extents.values())
-    return has_reuse(one.nests[0]) and (same or one.nests[0].out.name == other.nests[0].out.name)
 
 
 def _sketch(
@@ -81,27 +62,20 @@ def _sketch(
     leaders: tuple[int, ...],
 ) -> Sketch:
     """A sketch with the knobs of every kernel, where they are not those of the one that leads."""
-    all_knobs = [tuple(kernel_knobs(kernel, context)) for kernel in kernels]
-    knobs_of = tuple(
-        leader if all_knobs[leader] == all_knobs[number] else number
-        for number, leader in enumerate(leaders)
+    names = (kernel.group.nests[0].out.name for kernel in kernels)
+    knobs_of, knobs, default = knobs_of_all(
+        [tuple(kernel_knobs(kernel, context)) for kernel in kernels],
+        lambda number: kernel_default(kernels[number], context),
+        leaders,
+        {number for number, name in enumerate(names) if name in context.constants},
     )
-    knobs: list[Knob] = []
-    default: list[int] = []
-    for number in sorted(set(knobs_of)):
-        chosen = kernel_default(kernels[number], context)
-        for knob in all_knobs[number]:
-            if kernels[number].group.nests[0].out.name in context.constants:
-                knob = Knob(knob.name, (chosen[knob.name],))  # its speed does not matter
-            knobs.append(replace(knob, name=f"{knob.name}{number}"))
-            default.append(knob.number(chosen[knob.name]))
     return Sketch(
         SketchName(variant.derivation, "; ".join(map(str, kernels))),
         variant.workload,
         groups,
         (),
-        tuple(knobs),
-        tuple(default),
+        knobs,
+        default,
         variant.error_growth,
         variant.numerics,
         knobs_of,

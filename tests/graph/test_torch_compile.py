@@ -5,9 +5,12 @@ import weakref
 
 import pytest
 
+from loopwright.codegen.target import resolve
 from loopwright.graph.build import build_model
+from loopwright.graph.compile.build import import_model
 from loopwright.graph.torch_compile import backend
-from loopwright.graph.tuning.tune import tune_model
+from loopwright.schedule.space import space
+from tests.graph.test_tune import stored
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -131,7 +134,9 @@ def test_models_of_a_class_beyond_a_bound_are_left_to_torch_with_a_warning(built
 
 def test_records_are_used_from_the_options_or_the_environment(tmp_path, monkeypatch, built):
     net, x, path = _Layer().eval(), torch.randn(5, 24), str(tmp_path / "r.db")
-    tune_model(net, (x,), trials=4, records=path, threads=1)
+    target = resolve("cpu", 1)
+    task = import_model(net, (x,), target).tasks[0]
+    stored(path, task, target, (space(task.workload, target).default, 1e-6))
     with torch.no_grad():
         for options in ({"records": path, "threads": 1}, {"threads": 1}, {"threads": 2}):
             torch._dynamo.reset()

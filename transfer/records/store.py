@@ -167,13 +167,12 @@ class RecordStore:
         policy: str = "exact",
         *,
         machine: Mapping[str, str] | None = None,
-        threads: int | None = None,
     ) -> str:
         """Explanation of why `best` finds nothing: the nearest records, and the fields in which
         they differ."""
-        if self.best(workload, target, policy, machine=machine, threads=threads) is not None:
+        if self.best(workload, target, policy, machine=machine) is not None:
             return f"{self.location} has records of {workload.key} that serve: this is no miss."
-        wanted = _wanted(workload, target, machine, threads, policy)
+        wanted = _wanted(workload, target, machine, None, policy)
         return explain(self.settings(), wanted, workload.to_json(), str(self.location))
 
     def measured(

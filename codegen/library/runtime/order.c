@@ -54,14 +54,6 @@
   case 7: ORDER_EACH(uint16_t, ORDER_FLOAT(uint16_t, 0x7f80))                                 \
   case 8: ORDER_EACH(uint32_t, ORDER_FLOAT(uint32_t, 0x7f800000))
 #include "order.h"
-#undef KEY
-#undef ITEM
-#undef ORDER
-#undef MAKE
-#undef KEY_OF
-#undef PLACE_OF
-#undef BEFORE
-#undef ORDER_KINDS
 
 typedef struct {
   uint64_t key, place;
@@ -80,14 +72,6 @@ typedef struct {
   case 10: ORDER_EACH(uint64_t, bits ^ ORDER_SIGN(uint64_t))                                  \
   case 11: ORDER_EACH(uint64_t, ORDER_FLOAT(uint64_t, 0x7ff0000000000000))
 #include "order.h"
-#undef KEY
-#undef ITEM
-#undef ORDER
-#undef MAKE
-#undef KEY_OF
-#undef PLACE_OF
-#undef BEFORE
-#undef ORDER_KINDS
 
 int lw_order(void *places, int places_step, int wanted, const void *row, int step, int extent,
              int kind, int greatest, void *items) {

@@ -111,3 +111,12 @@ static void ORDER(order)(int32_t *places, ptrdiff_t places_step, int wanted, con
   }
   for (int i = 0; i < wanted; i++) places[i * places_step] = (int32_t)PLACE_OF(items[i]);
 }
+
+#undef KEY
+#undef ITEM
+#undef ORDER
+#undef MAKE
+#undef KEY_OF
+#undef PLACE_OF
+#undef BEFORE
+#undef ORDER_KINDS

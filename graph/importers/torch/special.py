@@ -11,7 +11,7 @@ _DOUBLE = 11
 """The number of ONNX's float64."""
 
 
-def _opset() -> Any:
+def opset() -> Any:
     """ONNX's operators, of a version that the exporter takes."""
     from onnxscript import opset18
 
@@ -20,20 +20,20 @@ def _opset() -> Any:
 
 def _whole(*numbers: int) -> Any:
     """Integers as an array of one axis."""
-    return _opset().Constant(value_ints=list(numbers))
+    return opset().Constant(value_ints=list(numbers))
 
 
 def _exact(number: float) -> Any:
     """A number of type float64."""
     import onnx
 
-    op = _opset()
+    op = opset()
     return op.Constant(value=onnx.numpy_helper.from_array(np.float64(number).reshape(())))
 
 
 def _polynomial(x: Any, *coefficients: float) -> Any:
     """`c[0] * x^n + … + c[n]`, by Horner's rule."""
-    op, result = _opset(), _exact(coefficients[0])
+    op, result = opset(), _exact(coefficients[0])
     for c in coefficients[1:]:
         result = op.Add(op.Mul(result, x), _exact(c))
     return result
@@ -41,7 +41,7 @@ def _polynomial(x: Any, *coefficients: float) -> Any:
 
 def cumulative_product(x: Any, dim: int, dtype: Any = None) -> Any:
     """The products up to each element: in every step each takes in twice as many before it."""
-    op = _opset()
+    op = opset()
     shape = tuple(x.shape)
     if dtype is not None:
         x = op.Cast(x, to=dtype)
@@ -84,7 +84,7 @@ _GILES = (
 
 def inverse_error_function(y: Any) -> Any:
     """The x whose `erf(x)` is y, in float64 (Giles 2010, *Approximating the erfinv function*)."""
-    op = _opset()
+    op = opset()
     wide, one = op.Cast(y, to=_DOUBLE), _exact(1)
     w = op.Neg(op.Log(op.Mul(op.Sub(one, wide), op.Add(one, wide))))
     root = op.Sqrt(w)
@@ -107,7 +107,7 @@ _LANCZOS = (
 
 def log_gamma(x: Any) -> Any:
     """The logarithm of the absolute gamma function, by Lanczos 1964 and Euler's reflection."""
-    op = _opset()
+    op = opset()
     wide = op.Cast(x, to=_DOUBLE)
     mirrored = op.Less(wide, _exact(0.5))
     z = op.Sub(op.Where(mirrored, op.Sub(_exact(1), wide), wide), _exact(1))
@@ -127,7 +127,7 @@ def log_gamma(x: Any) -> Any:
 
 def masked_select(x: Any, mask: Any) -> Any:
     """The elements where a mask is true; it must be known, since their number follows from it."""
-    op = _opset()
+    op = opset()
     shape = op.Shape(op.Or(mask, op.CastLike(x, mask)))
     places = op.Transpose(op.NonZero(op.Expand(mask, shape)), perm=[1, 0])
     return op.GatherND(op.Expand(x, shape), places)
@@ -149,7 +149,7 @@ def embedding_bag(  # noqa: PLR0913 - as torch has it
     Bags of one length, which two axes of indices are, become an axis. Others are sums over all
     rows, each with a mask: a bag takes the rows from its offset to the next one's.
     """
-    op = _opset()
+    op = opset()
     (count,), (bags,), width = indices.shape, offsets.shape, weight.shape[-1]
     bags -= int(include_last_offset)
     padding = -1 if padding_idx is None else padding_idx  # -1 is none
@@ -191,7 +191,7 @@ def embedding_bag(  # noqa: PLR0913 - as torch has it
 
 def _like(number: float, x: Any) -> Any:
     """A number of the type of a tensor."""
-    op = _opset()
+    op = opset()
     return op.CastLike(op.Constant(value_float=float(number)), x)
 
 

@@ -34,16 +34,9 @@ def translations() -> dict[Any, Callable[..., Any]]:
     }
 
 
-def _opset() -> Any:
-    """ONNX's operators, of a version that the exporter takes."""
-    from onnxscript import opset18
-
-    return opset18
-
-
 def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
     """A reduction along some axes, or, where none is said, of all."""
-    op = _opset()
+    op = special.opset()
     axes = [dim] if isinstance(dim, int) else list(dim)
     along = (op.Constant(value_ints=axes),) if axes else ()
     return getattr(op, name)(x, *along, keepdims=int(keepdim))
@@ -51,13 +44,13 @@ def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
 
 def _without_nan(name: str, x: Any, y: Any) -> Any:
     """The larger or smaller of two numbers, one of them where the other is NaN."""
-    op = _opset()
+    op = special.opset()
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
 
 
 def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False) -> Any:
     """The elements along an axis in order, and their places: ours of equal ones stay in theirs."""
-    op = _opset()
+    op = special.opset()
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
     count = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
@@ -66,7 +59,7 @@ def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False)
 
 def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest element along an axis, counted from 1, and its place."""
-    op = _opset()
+    op = special.opset()
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
     along = op.Constant(value_ints=[dim])
@@ -79,7 +72,7 @@ def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
     """The distances of every row of x to every row of y, by the norm of order p."""
-    op = _opset()
+    op = special.opset()
     last = op.Constant(value_ints=[-1])
     apart = op.Abs(op.Sub(op.Unsqueeze(x, [-2]), op.Unsqueeze(y, [-3])))
     if p in (0, math.inf):
@@ -101,7 +94,7 @@ def _log_sigmoid(x: Any) -> Any:
 
 def _from_number(x: Any, number: Any, alpha: Any = 1) -> Any:
     """A number minus a tensor: the exporter makes of it a call that is none where types differ."""
-    op = _opset()
+    op = special.opset()
     if isinstance(number, float) and x.dtype.name.startswith(("INT", "UINT")):
         x = op.Cast(x, to=1)
 
@@ -127,7 +120,7 @@ def _attention(
     """
     import onnx
 
-    op = _opset()
+    op = special.opset()
     rows, size = query.shape[-2:]
     keys = key.shape[-2]
     lead = list(query.shape[:-2])
