@@ -120,8 +120,8 @@ def search(path: Path, strategy: str, seed: int) -> Search:
     except Exception as cause:  # noqa: BLE001 - whatever a peer raises is its result
         costs, error = [], f"{type(cause).__name__}: {cause}"
     bests = np.minimum.accumulate([math.inf, *costs])
-    steps = tuple((n, float(bests[n])) for n in np.flatnonzero(np.diff(bests)).tolist())
-    steps = tuple((n + 1, float(bests[n + 1])) for n, _ in steps)
+    fell = np.flatnonzero(bests[1:] < bests[:-1]) + 1
+    steps = tuple(zip(fell.tolist(), bests[fell].tolist()))
     return Search(name(path), strategy, seed, budget, steps, process_time() - began, error)
 
 

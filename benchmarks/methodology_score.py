@@ -41,7 +41,10 @@ class Yardstick:
         finite = np.sort(np.asarray(costs, float)[np.isfinite(costs)])
         if len(finite) < 3 or np.median(finite) == finite[0]:
             raise ValueError("no score: fewer than three points work, or half are optimal")
-        return Yardstick(finite)
+        yardstick = Yardstick(finite)
+        if not len(yardstick.evaluations):
+            raise ValueError("no score: random search is at the optimum where the range begins")
+        return yardstick
 
     @functools.cached_property
     def evaluations(self) -> np.ndarray:

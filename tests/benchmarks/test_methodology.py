@@ -57,7 +57,7 @@ def test_points_that_fail_are_not_drawn_by_the_reckoned_search_and_count_for_the
     assert YARDSTICK.score([[*late, *np.sort(COSTS)]]) < -1
 
 
-@pytest.mark.parametrize("costs", [[1, 2], [1, 1, 1, 2], [np.inf, np.inf, 1, 2]])
+@pytest.mark.parametrize("costs", [[1, 2], [1, 1, 1, 2], [np.inf, 1, 2], [1, 2, 3]])
 def test_a_table_where_no_search_can_be_told_from_another_has_no_score(costs):
     with pytest.raises(ValueError, match="no score"):
         Yardstick.of(costs)
