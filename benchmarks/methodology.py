@@ -16,11 +16,11 @@ from __future__ import annotations
 import functools
 import gzip
 import importlib.metadata
-import itertools
 import json
 import math
 import os
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import asdict, dataclass
@@ -152,76 +152,97 @@ def run(
         yield from (f.result() for f in as_completed(running))
 
 
-Bests = Mapping[str, np.ndarray]
-"""Of one strategy, by table: the best costs of its runs, as `Yardstick.bests` gives them."""
+@dataclass(frozen=True)
+class Standing:
+    """A strategy's scores.
 
+    Attributes
+    ----------
+    scores: by table; `score` is their mean.
+    interval: where the mean lies with a confidence of 95 %: seeds drawn again, with repetition,
+        tables as they are.
+    seeds: of each table.
+    seconds: of CPU time, the median of its searches.
+    """
 
-def scores(bests: Bests, yardsticks: Mapping[str, Yardstick]) -> dict[str, float]:
-    """Of one strategy, by table."""
-    return {t: yardsticks[t].score_of(runs) for t, runs in bests.items()}
+    strategy: str
+    scores: dict[str, float]
+    interval: tuple[float, float]
+    seeds: tuple[int, ...]
+    seconds: float
 
+    @property
+    def score(self) -> float:
+        return statistics.fmean(self.scores.values())
 
-def interval(bests: Bests, yardsticks: Mapping[str, Yardstick]) -> tuple[float, float]:
-    """Where the mean score of a strategy lies with a confidence of 95 %: seeds drawn again, with
-    repetition. The tables are taken as they are."""
-    rng = np.random.default_rng(0)
-    means = []
-    for _ in range(RESAMPLED):
-        drawn = {t: r[rng.integers(len(r), size=len(r))] for t, r in bests.items()}
-        means.append(statistics.fmean(scores(drawn, yardsticks).values()))
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)
+    @staticmethod
+    def of(searches: Sequence[Search], yardsticks: Mapping[str, Yardstick]) -> Standing:
+        """Of one strategy."""
+        runs: dict[str, list[np.ndarray]] = {}
+        for s in searches:
+            runs.setdefault(s.table, []).append(yardsticks[s.table].bests(s.costs()))
+        bests = {t: np.array(own) for t, own in runs.items()}
+        rng, means = np.random.default_rng(0), []
+        for _ in range(RESAMPLED):
+            drawn = (yardsticks[t].score_of(rng.choice(own, len(own))) for t, own in bests.items())
+            means.append(statistics.fmean(drawn))
+        low, high = np.quantile(means, (0.025, 0.975)).tolist()
+        return Standing(
+            searches[0].strategy,
+            {t: yardsticks[t].score_of(own) for t, own in bests.items()},
+            (low, high),
+            tuple(map(len, runs.values())),
+            statistics.median(s.seconds for s in searches),
+        )
+
+    def line(self, kernels: Sequence[str]) -> str:
+        """Its line in the table of strategies."""
+        by_kernel = {k: [x for t, x in self.scores.items() if kernel(t) == k] for k in kernels}
+        low, high = self.interval
+        fewest, most = min(self.seeds), max(self.seeds)
+        cells = (
+            shown(self.strategy),
+            f"{self.score:.3f}",
+            f"{low:.3f} to {high:.3f}",
+            *(f"{statistics.fmean(x):.3f}" if x else "–" for x in by_kernel.values()),
+            f"{len(self.scores)}",
+            f"{fewest}" if fewest == most else f"{fewest} to {most}",
+            f"{self.seconds:.1f}",
+        )
+        return f"| {' | '.join(cells)} |"
 
 
 def summary(searches: Sequence[Search], yardsticks: Mapping[str, Yardstick]) -> Iterator[str]:
-    """A table of strategies, and one of tables, in Markdown. A search of another budget than that
-    of its table does not count."""
-    counted = [
-        s
-        for s in searches
-        if s.table in yardsticks and s.budget == yardsticks[s.table].budget and not s.error
+    """A table of strategies and one of tables, in Markdown, and the searches that failed. A search
+    of another table or budget does not count."""
+    known = [
+        s for s in searches if s.table in yardsticks and s.budget == yardsticks[s.table].budget
     ]
-    kernels = sorted({t.partition("_")[0] for t in yardsticks})
-    found: dict[str, dict[str, list[Search]]] = {}
-    for s in counted:
-        found.setdefault(s.strategy, {}).setdefault(s.table, []).append(s)
-    rows, by_table = {}, {}
-    for strategy, runs in found.items():
-        bests = {
-            t: np.array([yardsticks[t].bests(s.costs()) for s in own]) for t, own in runs.items()
-        }
-        each = by_table[strategy] = scores(bests, yardsticks)
-        low, high = interval(bests, yardsticks)
-        grouped = [
-            [score for t, score in each.items() if t.partition("_")[0] == k] for k in kernels
-        ]
-        seconds = statistics.median(s.seconds for own in runs.values() for s in own)
-        fewest, most = min(map(len, runs.values())), max(map(len, runs.values()))
-        seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        rows[strategy] = (
-            statistics.fmean(each.values()),
-            f"{low:.3f} to {high:.3f}",
-            *(f"{statistics.fmean(g):.3f}" if g else "–" for g in grouped),
-            f"{len(runs)}",
-            seeds,
-            f"{seconds:.1f}",
-        )
-    order = sorted(rows, key=lambda strategy: -rows[strategy][0])
+    found: dict[str, list[Search]] = {}
+    for s in known:
+        if not s.error:
+            found.setdefault(s.strategy, []).append(s)
+    standings = [Standing.of(own, yardsticks) for own in found.values()]
+    standings.sort(key=lambda standing: -standing.score)
+    kernels = sorted({kernel(t) for t in yardsticks})
     yield f"| strategy | score | 95 % | {' | '.join(kernels)} | tables | seeds | CPU s |"
     yield "|---" * (len(kernels) + 6) + "|"
-    for strategy in order:
-        score, *rest = rows[strategy]
-        yield f"| {shown(strategy)} | {score:.3f} | {' | '.join(map(str, rest))} |"
-    yield f"\n| table | points | evaluations | {' | '.join(map(shown, order))} |"
-    yield "|---" * (len(order) + 3) + "|"
+    yield from (standing.line(kernels) for standing in standings)
+    names = (shown(standing.strategy) for standing in standings)
+    yield f"\n| table | points | evaluations | {' | '.join(names)} |"
+    yield "|---" * (len(standings) + 3) + "|"
     for t, yardstick in yardsticks.items():
-        cells = (f"{by_table[s][t]:.3f}" if t in by_table[s] else "–" for s in order)
+        cells = (f"{s.scores[t]:.3f}" if t in s.scores else "–" for s in standings)
         first, last = yardstick.evaluations[[0, -1]]
         yield f"| {t} | {len(yardstick.costs)} | {first} to {last} | {' | '.join(cells)} |"
-    for (strategy, error), own in itertools.groupby(
-        sorted((s.strategy, s.error) for s in searches if s.error)
-    ):
-        yield f"\n{len(list(own))} searches by {strategy} failed: {error}"
+    failed = Counter((s.strategy, s.error) for s in known if s.error)
+    for (strategy, error), times in failed.items():
+        yield f"\n{times} searches by {strategy} failed: {error}"
+
+
+def kernel(name: str) -> str:
+    """What a table is of."""
+    return name.partition("_")[0]
 
 
 def shown(strategy: str) -> str:
