@@ -229,7 +229,7 @@ def summary(searches: Sequence[Search], yardsticks: Mapping[str, Yardstick]) -> 
     yield "|---" * (len(kernels) + 6) + "|"
     yield from (standing.line(kernels) for standing in standings)
     names = (shown(standing.strategy) for standing in standings)
-    yield f"\n| table | points | evaluations | {' | '.join(names)} |"
+    yield f"\n| table | points that work | evaluations | {' | '.join(names)} |"
     yield "|---" * (len(standings) + 3) + "|"
     for t, yardstick in yardsticks.items():
         cells = (f"{s.scores[t]:.3f}" if t in s.scores else "–" for s in standings)
