@@ -15,21 +15,21 @@ from typing import Any
 
 import numpy as np
 
-STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "hybrid_vndx": ("hybrid_vndx", {}),
-    "adaptive_tabu_greywolf": ("adaptive_tabu_greywolf", {}),
-    "genetic_algorithm": ("genetic_algorithm", {}),
-    "diff_evo": ("diff_evo", {}),
-    "pso": ("pso", {}),
-    "simulated_annealing": ("simulated_annealing", {}),
-    "greedy_ils": ("greedy_ils", {}),
-    "dual_annealing": ("dual_annealing", {}),
-    "basinhopping": ("basinhopping", {}),
-    "bayes_opt": ("bayes_opt", {}),
-    "bayes_opt, multi-advanced": ("bayes_opt", {"method": "multi-advanced"}),
-    "random_sample": ("random_sample", {}),
-}
-"""Its names of strategies, and options where they are not its defaults."""
+STRATEGIES = (
+    "hybrid_vndx",
+    "adaptive_tabu_greywolf",
+    "genetic_algorithm",
+    "diff_evo",
+    "pso",
+    "simulated_annealing",
+    "greedy_ils",
+    "dual_annealing",
+    "basinhopping",
+    "bayes_opt",
+    "random_sample",
+)
+"""Its names of strategies, with its own options. The first two were designed for the score
+("Automated algorithm design for auto-tuning optimizers", Willemsen et al. 2025)."""
 
 Point = tuple[int, ...]
 FAILED = "RuntimeFailedConfig"
@@ -55,7 +55,6 @@ def evaluated(
     from constraint import FunctionConstraint
     from kernel_tuner import tune_kernel
 
-    name, options = STRATEGIES[strategy]
     values = {n: sorted(set(column)) for n, column in zip(names, zip(*table))}
     random.seed(seed)  # it draws from both global generators
     np.random.seed(seed)  # noqa: NPY002
@@ -69,8 +68,8 @@ def evaluated(
             [],
             values,
             restrictions=[FunctionConstraint(lambda *point: point in table)],
-            strategy=name,
-            strategy_options={**options, "max_fevals": budget},
+            strategy=strategy,
+            strategy_options={"max_fevals": budget},
             cache=str(cache),
             simulation_mode=True,
             quiet=True,

@@ -1,15 +1,14 @@
 """Searches by the score of the auto-tuning methodology, ours beside Kernel Tuner's, on tables.
 
-    python benchmarks/methodology.py DATA FILE.jsonl [--seeds 10] [--minutes 30] [--only annealing]
+    python benchmarks/methodology.py DATA FILE.jsonl [--seeds 10] [--minutes 30] [--end 0.9]
 
 DATA is a folder of tables named KERNEL_GPU.csv.gz (see `load_brute_forced` in measure/tabular.py);
-of equal ones the last counts. Budgets are numbers of evaluations, since the tables have no times of
-compilation. Points that fail are evaluations, too. Nothing is built or run, so the scores do not
+of equal ones the last counts. Budgets are numbers of evaluations, since the tables have no times
+of compilation. Points that fail are evaluations, too. Nothing is built or run, so the scores do not
 depend on the load of the machine; the seconds of a search do.
 
 FILE keeps the searches: the same command goes on, and prints the table of what there is.
 `methodology_score.py` defines the score. Kernel Tuner comes with the extra `bench`.
-"""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ class Table:
     yardstick: Yardstick
 
     @staticmethod
-    def of(path: Path) -> Table:
+    def of(path: Path, end: float) -> Table:
         device = load_brute_forced(path)
         encoded = EncodedSpace(device.space, by_sketch(device.space, device.legal))
         configs = encoded.configs(encoded.listed)
@@ -60,7 +59,7 @@ class Table:
             for m in device.measure(device.space.workload, configs)
         }
         names = tuple(name for name, _ in configs[0].values)
-        return Table(device, names, costs, Yardstick.of(list(costs.values())))
+        return Table(device, names, costs, Yardstick.of(list(costs.values()), end))
 
 
 table = functools.cache(Table.of)
@@ -98,9 +97,9 @@ class Search:
         return best.tolist()
 
 
-def search(path: Path, strategy: str, seed: int) -> Search:
+def search(path: Path, strategy: str, seed: int, end: float = END) -> Search:
     """Run one."""
-    known, began, error = table(path), process_time(), ""
+    known, began, error = table(path, end), process_time(), ""
     budget = known.yardstick.budget
     try:
         if strategy in OURS:
@@ -137,7 +136,7 @@ def load(file: Path) -> list[Search]:
 
 
 def run(
-    jobs: Iterable[tuple[Path, str, int]], processes: int, minutes: float
+    jobs: Iterable[tuple[Path, str, int, float]], processes: int, minutes: float
 ) -> Iterator[Search]:
     """Run searches at once in as many processes. None begins when the minutes are over."""
     end, running = monotonic() + 60 * minutes, set[Future[Search]]()
@@ -256,11 +255,24 @@ def shown(strategy: str) -> str:
 @click.option("--seeds", default=10, show_default=True, help="Of the searches, from 0.")
 @click.option("--minutes", default=30.0, show_default=True, help="No search begins later.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True)
+@click.option(
+    "--end",
+    default=END,
+    show_default=True,
+    type=click.FloatRange(START, 1, True, True),
+    help="Share of the way from the median to the optimum where random search ends.",
+)
 @click.option("--only", multiple=True, help="Only this strategy; may be given again.")
 def main(
-    data: Path, file: Path, seeds: int, minutes: float, processes: int, only: tuple[str, ...]
+    data: Path,
+    file: Path,
+    seeds: int,
+    minutes: float,
+    processes: int,
+    end: float,
+    only: tuple[str, ...],
 ) -> None:
-    theirs = tuple(kernel_tuner_search.STRATEGIES)
+    theirs = kernel_tuner_search.STRATEGIES
     if unknown := set(only) - {*OURS, *theirs}:
         raise click.UsageError(f"no strategy {', '.join(unknown)}; there are {[*OURS, *theirs]}")
     different = {gzip.decompress(p.read_bytes()): p for p in sorted(data.glob("*.csv.gz"))}
@@ -275,11 +287,11 @@ def main(
             raise click.UsageError(
                 'Kernel Tuner is not installed: pip install "loopwright[bench]", or --only ours'
             ) from None
-    yardsticks = {name(path): table(path).yardstick for path in paths}
+    yardsticks = {name(path): table(path, end).yardstick for path in paths}
     searches = load(file)
     known = {s.key for s in searches}
     jobs = (
-        (path, strategy, seed)
+        (path, strategy, seed, end)
         for seed in range(seeds)
         for path in paths
         for strategy in strategies
@@ -290,7 +302,7 @@ def main(
             searches.append(done)
             out.write(json.dumps(asdict(done)) + "\n")
             out.flush()
-    click.echo(f"from {START:.0%} to {END:.0%} of the way from the median to the optimum\n")
+    click.echo(f"from {START:.0%} to {end:.0%} of the way from the median to the optimum\n")
     click.echo("\n".join(summary(searches, yardsticks)))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 START, END = 0.5, 0.96
 """Where the range begins and ends: when random search has come so far from the median to the
-optimum. These are the values of the authors' own evaluation."""
+optimum. These are the values of the authors' own evaluation; others are allowed."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,20 @@ class Yardstick:
     Attributes
     ----------
     costs: of the table's points that work, ascending. At least three, not all the same.
+    end: where the range ends, as `END`.
     """
 
     costs: np.ndarray
+    end: float = END
 
     @staticmethod
-    def of(costs: Sequence[float]) -> Yardstick:
+    def of(costs: Sequence[float], end: float = END) -> Yardstick:
         """Of a table's costs, infinite where a point fails. As published, random search draws
         no point that fails, though other searches do."""
         finite = np.sort(np.asarray(costs, float)[np.isfinite(costs)])
         if len(finite) < 3 or np.median(finite) == finite[0]:
             raise ValueError("no score: fewer than three points work, or half are optimal")
-        yardstick = Yardstick(finite)
+        yardstick = Yardstick(finite, end)
         if not len(yardstick.evaluations):
             raise ValueError("no score: random search is at the optimum where the range begins")
         return yardstick
@@ -50,7 +52,7 @@ class Yardstick:
     def evaluations(self) -> np.ndarray:
         """The range. Random search is short of the optimum in all of it."""
         first = self.needed(START)
-        every = np.arange(first, max(self.needed(END), first + 1))
+        every = np.arange(first, max(self.needed(self.end), first + 1))
         return every[self.random(every) > self.costs[0]]
 
     @property
