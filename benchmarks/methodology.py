@@ -4,11 +4,12 @@
 
 DATA is a folder of tables named KERNEL_GPU.csv.gz (see `load_brute_forced` in measure/tabular.py);
 of equal ones the last counts. Budgets are numbers of evaluations, since the tables have no times
-of compilation. Points that fail are evaluations, too. Nothing is built or run, so the scores do not
+of compilation. Points that fail are evaluations, too. Nothing is built or run, so scores do not
 depend on the load of the machine; the seconds of a search do.
 
 FILE keeps the searches: the same command goes on, and prints the table of what there is.
 `methodology_score.py` defines the score. Kernel Tuner comes with the extra `bench`.
+"""
 
 from __future__ import annotations
 
@@ -113,9 +114,7 @@ def search(path: Path, strategy: str, seed: int, end: float = END) -> Search:
             )
             costs = [m.cost for m in tuned.history]
         else:
-            costs = kernel_tuner_search.evaluated(
-                known.names, known.costs, strategy, budget, seed
-            )
+            costs = kernel_tuner_search.evaluated(known.names, known.costs, strategy, budget, seed)
     except Exception as cause:  # noqa: BLE001 - whatever a peer raises is its result
         costs, error = [], f"{type(cause).__name__}: {cause}"
     bests = np.minimum.accumulate([math.inf, *costs])
