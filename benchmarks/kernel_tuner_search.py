@@ -51,6 +51,7 @@ def evaluated(
     names: of the parameters.
     table: costs of points in seconds, infinite where one fails. The strategy knows which points
         there are, and not which fail.
+    seed: decides the search, but not of "diff_evo" and "bayes_opt", which have other generators.
     """
     from constraint import FunctionConstraint
     from kernel_tuner import tune_kernel
