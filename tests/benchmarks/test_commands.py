@@ -18,6 +18,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
         "collect",
         "feedback",
         "instant",
+        "methodology",
         "nnc",
         "numerics",
         "replayed",
