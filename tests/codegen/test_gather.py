@@ -33,6 +33,15 @@ def test_subscripts_of_all_types_stay_inside(dtype):
     np.testing.assert_array_equal(rows(table, at, target="c"), table[near])
 
 
+def test_a_remainder_wraps_subscripts_around():
+    table = np.arange(21, dtype=np.float32).reshape(7, 3)
+    at = np.array([-50, -8, -7, -1, 0, 6, 7, 49])
+    x, n, y = lw.tensor("X", table.shape), lw.tensor("N", at.shape, "int64"), lw.tensor("Y")
+    i, j = lw.indices("i j")
+    y[i, j] = x[n[i] % 7, j]
+    np.testing.assert_array_equal(lw.build(y)(table, at), np.take(table, at, 0, mode="wrap"))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tables_of_all_types_are_read(dtype):
     table = np.random.default_rng(0).integers(0, 2, (13, 37)).astype(numpy_dtype(dtype))

@@ -118,3 +118,23 @@ def test_greatest_elements_in_any_order_are_given_in_order():
     function = Function(lambda x: torch.topk(x, 50, sorted=False)[0])
     made = build_model(function, (x,), threads=1)(x)
     torch.testing.assert_close(torch.as_tensor(made), torch.topk(x, 50)[0])
+
+
+def test_a_snake_block_of_a_vocoder_is_all_ours():
+    class Snake(torch.nn.Module):
+        def __init__(self, channels):
+            super().__init__()
+            self.alpha = torch.nn.Parameter(torch.rand(1, channels, 1) + 0.5)
+            self.wide = torch.nn.Conv1d(channels, channels, 7, padding=9, dilation=3)
+            self.one = torch.nn.Conv1d(channels, channels, 1)
+
+        def turned(self, x):
+            return x + torch.sin(self.alpha * x) ** 2 / self.alpha
+
+        def forward(self, x):
+            return x + self.one(self.turned(self.wide(self.turned(x))))
+
+    net, x = Snake(8).eval(), torch.randn(1, 8, 50)
+    made = build_model(net, (x,), threads=1)
+    assert not made.notes  # a step of TVM's would be one
+    torch.testing.assert_close(made(x), net(x).detach(), rtol=1e-4, atol=1e-5)
