@@ -11,7 +11,7 @@ import loopwright as lw
 from loopwright.codegen import order
 from loopwright.codegen.library import linker
 from loopwright.dsl.dtypes import numpy_dtype
-from loopwright.dsl.errors import NotationError
+from loopwright.dsl.errors import BuildError, NotationError
 
 SOURCE = """#include "base.c"
 int in_order(void *places, int step, int wanted, const void *row, int row_step, int extent,
@@ -129,6 +129,21 @@ def test_more_elements_than_an_open_axis_may_have_are_an_error():
     x = lw.tensor("X", (3, lw.dim("n", 5, 2000)))
     with pytest.raises(NotationError, match="k is 6; it is an integer from 0 to 5"):
         lw.ops.topk(x, 6)
+
+
+def test_an_axis_without_elements_is_put_in_order():
+    values, places = lw.build(lw.workload(*lw.ops.topk(lw.tensor("X", (3, 0)), 0)))(
+        np.zeros((3, 0), np.float32)
+    )
+    assert values.shape == places.shape == (3, 0)
+    x = lw.tensor("X", (3, lw.dim("n", 5, 20)))
+    with pytest.raises(NotationError, match="no elements at any size"):
+        lw.build(lw.workload(lw.ops.sort(x), lw.ops.topk(x, 0)[0]))
+
+
+def test_a_row_that_is_too_long_is_refused_by_its_size():
+    with pytest.raises(BuildError, match="items has 2147483648 elements"):
+        lw.build(lw.ops.sort(lw.tensor("X", (1 << 30,))))
 
 
 def test_c_source_calls_the_run_time():
