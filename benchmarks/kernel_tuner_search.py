@@ -28,8 +28,8 @@ STRATEGIES = (
     "bayes_opt",
     "random_sample",
 )
-"""Its names of strategies, with its own options. The first two were designed for the score
-("Automated algorithm design for auto-tuning optimizers", Willemsen et al. 2025)."""
+"""Its names of strategies, with its own options. The first two are of "Automated algorithm
+design for auto-tuning optimizers" (Willemsen et al. 2025)."""
 
 Point = tuple[int, ...]
 FAILED = "RuntimeFailedConfig"
