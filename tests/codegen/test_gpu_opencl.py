@@ -168,7 +168,8 @@ def test_guards_barriers_and_asynchronous_copies_do_what_they_say():
     expected = np.concatenate([x[0:64][::-1], x[64:126][::-1], x[126:190][::-1]])
     got = run(reversal(), x)
     np.testing.assert_array_equal(got[:64], expected[:64])
-    np.testing.assert_array_equal(got[126:], expected[126:])
+    # Where the last two blocks overlap, each writes its own, and either may come last.
+    np.testing.assert_array_equal(got[128:], expected[128:])
 
 
 @pytest.mark.opencl
