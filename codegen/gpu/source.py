@@ -105,7 +105,8 @@ def _text(name: str, function: Any, kind: str) -> str:
     target = _tvm_target(kind)
     function = function.with_attr("target", target).with_attr("calling_conv", _DEVICE_KERNEL)
     function = function.with_attr("tirx.is_global_func", True)
-    _leave_to_us()
+    if kind == "cuda":
+        _leave_to_us()
     token = _WRITES.set(True)
     try:
         module = tirx.transform.LowerIntrin()(tvm.IRModule({name: function}))
