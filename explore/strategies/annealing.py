@@ -122,6 +122,8 @@ class Annealing(Strategy):
         if not n:
             return self.points[:0]
         points = self.improvement.choose(n, self.points, self.costs, self.seen, self.open)
+        if not len(points):  # every candidate was measured, or all cost the same
+            return points
         found = programs(self.features(points))
         first = np.sort(np.unique(found, return_index=True)[1])
         first = first[~np.isin(found[first], self.programs)]

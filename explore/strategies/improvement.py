@@ -42,13 +42,16 @@ class Improvement:
     def choose(self, n: int, points: Points, costs: Floats, seen: Seen, among: Points) -> Points:
         """Up to `n` new legal points of the sketches `among`, the most promising first.
 
-        `points` were measured at `costs`, of which at least two are finite and not the same.
+        `points` were measured at `costs`. Where fewer than two different ones are finite, nothing
+        is known of the knobs, and none is chosen.
         """
         ranked = points[np.argsort(costs, kind="stable")[: np.isfinite(costs).sum()]]
+        if len(np.unique(costs[np.isfinite(costs)])) < 2:
+            return points[:0]
         pool = seen.unseen(self._pool(ranked, among))
         pool = pool[self._encoded.is_legal(pool)]
-        if not len(pool) or len(ranked) < 2:
-            return pool[:0]
+        if not len(pool):
+            return pool
         process = _Process(self._encoded, points, costs, self._weights)
         self._weights = process.weights
         return pool[process.chosen(pool, n)]

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import loopwright as lw
 from loopwright.explore.budget import TuningError
 from loopwright.explore.report.callbacks import Callback
 from loopwright.explore.strategies.annealing import Schedule
@@ -15,7 +16,7 @@ from loopwright.explore.tuner import Tuner
 from loopwright.measure.tabular import load_brute_forced
 from loopwright.transfer.records.record import Record
 from loopwright.transfer.records.store import RecordStore
-from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space
+from tests.explore.synthetic import TARGET, MadeUp, cost, matmul, matmul_space
 
 QUICK = Schedule(chains=64, steps=2)
 
@@ -63,6 +64,18 @@ def test_points_are_better_than_those_drawn():
     seen.add(points)
     chosen = Improvement(encoded, rng).choose(8, points, costs, seen, encoded.every)
     assert np.median([cost(c) for c in encoded.configs(chosen)]) < np.quantile(costs, 0.1)
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["different", "equal"])
+def test_a_search_tries_all_of_a_small_space_whatever_the_costs(same):
+    i = lw.indices("i")
+    X, Y = lw.tensor("X", (64,)), lw.tensor("Y")
+    Y[i] = X[i] + 1.0
+    tuner = Tuner(lw.space(lw.workload(Y), TARGET), schedule=QUICK)
+    while not tuner.exhausted:
+        asked = tuner.ask(3)
+        tuner.tell(asked, [0.001 if same else cost(c) for c in asked])
+    assert len(set(tuner.configs)) == len(tuner.configs) > 10
 
 
 def test_expected_improvement_grows_with_doubt_and_with_a_lower_mean():
