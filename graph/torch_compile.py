@@ -62,6 +62,8 @@ def backend(
             f"{', '.join(OPTIONS)}"
         )
     _check_values(given)
+    with_numbers = _with_numbers(graph)
+    examples = with_numbers(examples)
     weights = _static(graph, examples)
     rest = [n for n, x in enumerate(examples) if n not in weights and hasattr(x, "shape")]
     builds = _Shapes(graph, weights, given, any(map(_is_open, examples)))
@@ -72,10 +74,12 @@ def backend(
             warnings.warn(first, stacklevel=2)
             forward: Callable[..., Any] = graph.forward
             return forward
-        only = None if weights else first  # without weights nothing tells models apart
+        # Without weights and numbers nothing tells calls apart.
+        only = None if weights or len(rest) < len(examples) else first
     told: set[str] = set()
 
-    def call(*inputs: Any) -> Any:
+    def call(*given: Any) -> Any:
+        inputs = with_numbers(given)
         if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs):
             found: _Build | str = (
                 "gradients are wanted, so torch computes: call it under torch.no_grad() for "
@@ -87,7 +91,7 @@ def backend(
             if found not in told:
                 warnings.warn(found, stacklevel=2)
             told.add(found)
-            return graph.forward(*inputs)
+            return graph.forward(*given)
         result = found.model(*(inputs[n] for n in rest))
         results = result if isinstance(result, tuple) else (result,)
         # Without inputs nothing tells that tensors are wanted.
@@ -95,6 +99,31 @@ def backend(
         return tuple(map(_laid_out, tensors, found.strides(inputs)))
 
     return call
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number in place of the tensor as which torch gives a float that may change."""
+
+    value: float
+
+    def item(self) -> float:
+        return self.value
+
+
+def _with_numbers(graph: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Function that puts numbers into the inputs of a graph: one of torch's open graphs has every
+    float of a module, such as the epsilon of a norm, as a tensor of which it takes the item."""
+    nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    numbers = {
+        n
+        for n, node in enumerate(nodes)
+        if getattr(node.meta.get("example_value"), "shape", None) == ()
+        and all(user.op == "call_method" and user.target == "item" for user in node.users)
+    }
+    if not numbers:
+        return lambda inputs: inputs
+    return lambda inputs: [_Number(x.item()) if n in numbers else x for n, x in enumerate(inputs)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,17 +158,18 @@ class _Shapes:
     def of(self, inputs: Sequence[Any]) -> _Build | str:
         """The build for these shapes, and numbers, and the model whose weights are given."""
         bounds = None if self._axes is None else self._axes.bounds(inputs)
+        numbers = tuple(x for x in inputs if isinstance(x, _Number))
         if bounds is not None:
-            if bounds not in self._of:
-                self._of[bounds] = self._new(self._axes, bounds)
-            found = self._of[bounds].of(inputs)
+            if (bounds, numbers) not in self._of:
+                self._of[bounds, numbers] = self._new(self._axes, bounds)
+            found = self._of[bounds, numbers].of(inputs)
             if not isinstance(found, str):
                 return found
             self._axes = None  # from now on each shape by itself
         key = tuple(
             tuple(x.shape) if hasattr(x, "shape") else x
             for n, x in enumerate(inputs)
-            if self.open and n not in self._weights
+            if (self.open and n not in self._weights) or isinstance(x, _Number)
         )
         if key not in self._of:
             if len(self._of) >= _MOST_SHAPES:

@@ -85,7 +85,7 @@ def built_open(
 
     from loopwright.graph.build import build_model
 
-    tensors = [n for n in axes.of if n not in weights]
+    tensors = [n for n in axes.of if n not in weights and hasattr(inputs[n], "shape")]
     names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
     place = {s: (tensors.index(n), k) for n in tensors for k, s in axes.of[n].items()}
 
@@ -102,8 +102,10 @@ def built_open(
                 if n in axes.numbers:
                     tensor, axis = place[axes.numbers[n]]
                     every.append(rest[tensor].shape[axis])
+                elif n in tensors:
+                    every.append(next(left))
                 else:
-                    every.append(getattr(self, names[n]) if n in weights else next(left))
+                    every.append(getattr(self, names[n]) if n in weights else inputs[n])
             return graph(*every)
 
     dims = {name: dim(name, _LEAST, high) for name, high in bounds}

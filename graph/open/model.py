@@ -33,9 +33,10 @@ from loopwright.schedule.open.fit import Fit
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.open.unify import drawn
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.formula import Formula
+from loopwright.schedule.tree.formula import Formula, evaluated
 
 _CHECKED = 2  # sizes at which results are compared, beside the least and the greatest
+_COMPARED = 64 << 20  # bytes of the largest value where results are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +135,7 @@ def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
     `ModelError` if it was read as something else."""
     source, dims = built.source, built.library.dims
     asked: list[Reference | str | None] = [source.reference()]
-    for values in dict.fromkeys(drawn(dims, _CHECKED)):
+    for values in dict.fromkeys(_bearable(built.frames, dims, v) for v in drawn(dims, _CHECKED)):
         sizes = dict(zip((d.name for d in dims), values, strict=True))
         whole = read_model(source.model, source.inputs(sizes)).source
         asked.append(None if whole is None else whole.reference)
@@ -142,6 +143,20 @@ def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
         if isinstance(reference, Reference):
             reference.check(built)
     return replace(built, unchecked=next((r for r in asked if isinstance(r, str)), ""))
+
+
+def _bearable(
+    found: Sequence[Frame], dims: Sequence[Dim], values: tuple[int, ...]
+) -> tuple[int, ...]:
+    """These sizes, or such nearer to the least at which a comparison takes no long time."""
+    sizes = dict(zip((d.name for d in dims), values, strict=True))
+    frame = next(f for f in found if all(d.low <= sizes[d.name] <= d.high for d in f.dims))
+    if max(evaluated(frame.nbytes(value), sizes) for value in frame.shapes) <= _COMPARED:
+        return values
+    smaller = tuple(
+        d.low + (v - d.low) // 2 // d.multiple * d.multiple for d, v in zip(dims, values)
+    )
+    return values if smaller == values else _bearable(found, dims, smaller)
 
 
 def _objects(

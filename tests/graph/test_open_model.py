@@ -13,6 +13,7 @@ from loopwright.__main__ import main
 from loopwright.dsl.errors import RangeError, ShapeError
 from loopwright.graph import build
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.reference import Reference
 from loopwright.graph.open.model import OpenModel
 from loopwright.graph.tuning.search import Searched
 from tests.explore.synthetic import MadeUp
@@ -264,3 +265,18 @@ def test_a_dim_that_is_written_otherwise_is_refused(tmp_path, words):
     result = CliRunner().invoke(main, ["build", str(path), "--dim", words])
     assert result.exit_code == 2
     assert "write NAME=1:512" in result.output
+
+
+def test_comparisons_are_of_sizes_at_which_they_take_no_long_time(monkeypatch):
+    asked = []
+    check = Reference.check
+    monkeypatch.setattr(
+        Reference, "check", lambda self, made: (asked.append(self.inputs), check(self, made))
+    )
+    n = lw.dim("n", 1, 1 << 19)
+    x = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 64)}, ["y"])
+    made = lw.build_model(x, {"x": lw.tensor("x", (n, 64))}, threads=1)
+    assert made.library.dims[0].high == 1 << 19
+    sizes = [x.nbytes for (x,) in asked]
+    assert min(sizes) == 256
+    assert 1 << 20 < max(sizes) <= 64 << 20

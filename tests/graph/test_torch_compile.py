@@ -377,6 +377,67 @@ def test_numbers_that_are_sizes_come_from_the_shapes(built):
     assert len(built) == 1
 
 
+def test_floats_of_a_module_are_numbers_of_open_graphs(built):
+    """Torch gives them as tensors, since they may change."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.LayerNorm(6, eps=0.1)
+            self.scale = 0.37
+
+        def forward(self, x):
+            return self.norm(x) * self.scale
+
+    net = Scaled().eval()
+    compiled = torch.compile(net, backend="loopwright", dynamic=True)
+    with torch.no_grad():
+        for rows, scale, builds in ((4, 0.37, 1), (9, 0.37, 1), (9, 2.5, 2), (4, 0.37, 2)):
+            net.scale = scale
+            assert_as_in_torch(compiled, net, torch.randn(rows, 6))
+            assert len(built) == builds
+
+
+@pytest.mark.parametrize("options", [{}, {"norm_first": True, "activation": "gelu"}])
+@pytest.mark.parametrize("masked", [(), ("keys",), ("mask",), ("mask", "keys")])
+def test_an_encoder_on_torchs_fast_path_is_read_by_its_parts(built, options, masked):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, **options)
+    net = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    words = {}
+    if "keys" in masked:
+        words["src_key_padding_mask"] = torch.tensor(
+            [[False] * 5, [False, False, False, True, True]]
+        )
+    if "mask" in masked:
+        words["mask"] = torch.eye(5, dtype=torch.bool)
+        words["mask"][2] = True  # nothing is left of this row, which is NaN in torch
+        words["is_causal"] = False
+    x = torch.randn(2, 5, 8)
+    with torch.no_grad():
+        compiled = torch.compile(net, backend="loopwright")
+        made, wanted = compiled(x, **words), net(x, **words)
+    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
+    assert len(built) == 1
+
+
+def test_attention_on_torchs_fast_path_is_read_by_its_parts():
+    net = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    q, k = torch.randn(2, 2, 7, 8)
+
+    class Fast(torch.nn.Module):
+        def forward(self, q, k, v, left_out):
+            return torch._native_multi_head_attention(
+                q, k, v, 8, 2, net.in_proj_weight, net.in_proj_bias, net.out_proj.weight,
+                net.out_proj.bias, left_out, True, False, 1,
+            )  # fmt: skip
+
+    left_out = torch.arange(7) > torch.tensor([[6], [3]])
+    with torch.no_grad():
+        made = build_model(Fast(), (q, k, k, left_out), threads=1)(q, k, k, left_out)
+        wanted = net(q, k, k, key_padding_mask=left_out, average_attn_weights=False)
+    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_more_shapes_than_are_kept_are_computed_by_torch(monkeypatch):
     monkeypatch.setattr("loopwright.graph.torch_compile._MOST_SHAPES", 1)
     monkeypatch.setattr("loopwright.graph.torch_open._MOST_SYMBOLS", 0)

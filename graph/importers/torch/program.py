@@ -24,6 +24,7 @@ from loopwright.graph.importers.torch.inputs import (
     fixed_shapes,
     input_names,
 )
+from loopwright.graph.importers.torch.layers import in_parts
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
 
@@ -94,6 +95,7 @@ def onnx_of(program: Any) -> Any:
     for package in ("onnxscript", "onnx"):  # torch reads models of its own as ONNX
         optional(package, "a model of torch", ModelError)
     _read_functions_once()
+    program = in_parts(program)
     with _quiet(), _reshaping(program):
         try:
             made = _to_onnx(program)
