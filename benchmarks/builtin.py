@@ -28,8 +28,8 @@ from loopwright.codegen.compile import compile_by
 from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import random_inputs
 
-ROUNDS = 7
-SHORTEST = 0.02  # seconds of a sample
+ROUNDS = 80
+SHORTEST = 0.001  # seconds of a sample: of many short ones some are not disturbed
 
 
 def matmul(n: int) -> lw.Workload:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from loopwright.codegen.builtin.code import Block, Label, Uncovered
-from loopwright.codegen.builtin.lanes import LANES, Lanes
+from loopwright.codegen.builtin.code import Block, Label, Uncovered, VectorSet
+from loopwright.codegen.builtin.lanes import Lanes
 from loopwright.codegen.builtin.subscripts import value_range
 from loopwright.codegen.builtin.values import ROWS
 from loopwright.dsl.expr import ORDERS
@@ -23,8 +23,8 @@ class Loops(Lanes, ABC):
     unrolled: loops that count inside of register tiles.
     """
 
-    def __init__(self, most_homes: int, threads: int) -> None:
-        super().__init__(most_homes)
+    def __init__(self, vectors: VectorSet, most_homes: int, threads: int) -> None:
+        super().__init__(vectors, most_homes)
         self.threads = threads
         self.unrolled: set[Var] = set()
         self._machine_loops = 0  # inside of the loop at hand
@@ -71,7 +71,7 @@ class Loops(Lanes, ABC):
             return True
         if loop.kind != "serial" or loop.bound is not None or int(loop.extent) > _SHORT:
             return False
-        return _size(loop) <= _MOST_WRITTEN_OUT
+        return _size(loop, self.most_lanes) <= _MOST_WRITTEN_OUT
 
     def _some(self, loop: Loop) -> None:
         """Iterations that are written out, of which the last ones may not run."""
@@ -170,15 +170,14 @@ class Loops(Lanes, ABC):
         label.aligned = not self._machine_loops
         self._machine_loops = outer + 1
 
-    def repeat_vectors(self, var: Var, count: int, loop: Loop) -> None:
-        self._repeat(var, count, None, True, None, None, (loop.var, LANES), loop)
+    def repeat_vectors(self, var: Var, count: int, loop: Loop, lanes: int) -> None:
+        self._repeat(var, count, None, True, None, None, (loop.var, lanes), loop)
 
 
-def _size(stmt: Stmt) -> int:
-    """Vectors that a statement stores, once it is unrolled."""
+def _size(stmt: Stmt, lanes: int) -> int:
+    """Vectors of so many lanes that a statement stores, once it is unrolled."""
     if not isinstance(stmt, Loop):
         return int(isinstance(stmt, Store))
     extent = int(stmt.extent)
-    return (-(-extent // LANES) if stmt.kind == "vectorized" else extent) * sum(
-        map(_size, stmt.body)
-    )
+    count = -(-extent // lanes) if stmt.kind == "vectorized" else extent
+    return count * sum(_size(inner, lanes) for inner in stmt.body)

@@ -6,13 +6,12 @@ import itertools
 import struct
 
 from loopwright.codegen.builtin import encode as x86
-from loopwright.codegen.builtin.assignment import REGISTERS, TEMPORARY, Assignment
-from loopwright.codegen.builtin.code import Place
+from loopwright.codegen.builtin.assignment import TEMPORARY, Assignment
+from loopwright.codegen.builtin.code import Place, VectorSet
 from loopwright.codegen.builtin.function import Function
 
-_LANES = 8
-_LOADS = {8: "vmovups", 4: "vmovups", 2: "vmovsd", 1: "vmovss"}
-_STORES = {8: "vmovups_store", 4: "vmovups_store", 2: "vmovsd_store", 1: "vmovss_store"}
+_LOADS = {16: "vmovups", 8: "vmovups", 4: "vmovups", 2: "vmovsd", 1: "vmovss"}
+_STORES = {lanes: f"{name}_store" for lanes, name in _LOADS.items()}
 
 Value = int
 """A temporary, or a register that is a home."""
@@ -21,8 +20,8 @@ Value = int
 class Vectors:
     """The vector operations of a function, and the registers that are homes."""
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, vectors: VectorSet) -> None:
+        self.function, self.set = function, vectors
         self.homes: set[int] = set()
         self._count = TEMPORARY
         self._operations: list[list] = []  # type: ignore[type-arg]
@@ -34,7 +33,7 @@ class Vectors:
 
     def home(self) -> int | None:
         """A register that stays; None if no more can be spared."""
-        for register in range(REGISTERS):
+        for register in range(self.set.registers):
             if register not in self.homes:
                 self.homes.add(register)
                 return register
@@ -105,7 +104,7 @@ class Vectors:
                 self._known.pop(key, None)
         same = by_base.setdefault(base, {})
         end = offset + 4 * lanes
-        for start in range(offset - 4 * (_LANES - 1), end, 4):
+        for start in range(offset - 4 * (self.set.lanes - 1), end, 4):
             if start in same:
                 for key, length in same[start]:
                     if start + length > offset:
@@ -145,9 +144,10 @@ class Vectors:
         return into
 
     def blend(self, lanes: int, no: Value, yes: Value, mask: Value, into: int | None) -> Value:
-        """The lanes of `yes` where those of the mask begin with a bit that is set."""
+        """The lanes of `yes` where those of the mask are true."""
         made = self._made(into)
-        self._operations.append(["blend", "vblendvps", lanes, made, no, yes, mask])
+        name = "vblendmps" if self.set.extended else "vblendvps"
+        self._operations.append(["blend", name, lanes, made, no, yes, mask])
         return made
 
     def multiply_add(
@@ -173,7 +173,7 @@ class Vectors:
     def flush(self) -> None:
         """Write the block: what follows knows nothing of what is in registers but homes."""
         if self._operations:
-            Assignment(self.function, self._operations, self.homes).run()
+            Assignment(self.function, self._operations, self.homes, self.set).run()
             self._operations = []
         self._known.clear()
         self._by_buffer.clear()
