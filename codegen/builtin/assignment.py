@@ -61,6 +61,8 @@ class Assignment:
                 uses = self.uses.get(made)
                 if not uses:
                     continue
+                if name == "kmovw":
+                    self.masks.add(made)
                 self.loads[made] = operation
                 self.made[made] = self.stores.get(operation[5], 0)
                 if len(uses) == 1 and lanes >= 4:
@@ -77,10 +79,12 @@ class Assignment:
                     emit(("spread", name, wide, self._take(made)))
             elif kind == "store":
                 self._settle()
-                register = self._read(made)
-                self._done([made])
+                values = [made, *operation[6:]]  # the second one is a mask
+                register, *mask = map(self._read, values)
+                self._done(values)
                 self.stores[operation[5]] = self.stores.get(operation[5], 0) + 1
-                emit(("vector", name, wide, register, 0, operation[4], None))
+                chosen = mask[0] if mask else None
+                emit(("vector", name, wide, register, 0, operation[4], chosen))
             elif kind == "move":
                 source = operation[4]
                 operand = self._operand(source, "vmovups")
@@ -174,15 +178,11 @@ class Assignment:
     def _operand(self, value: int, name: str) -> int | Place | One:
         """A register, or the memory of a load that is used once, here by the form `name`."""
         late = self.lazy.get(value)
-        if late is None:
-            return self._read(value)
-        if late[1] != "vbroadcastss":
-            del self.lazy[value]
-            return late[4]
-        if name not in x86.BROADCASTS:
+        if late is None or (late[1] == "vbroadcastss" and name not in x86.BROADCASTS):
             return self._read(value)
         del self.lazy[value]
-        return (*late[4], x86.ONE)
+        base, offset = late[4]
+        return (base, offset, x86.ONE) if late[1] == "vbroadcastss" else (base, offset)
 
     def _settle(self) -> None:
         """Make loads that wait for their use, before memory changes."""
@@ -279,7 +279,7 @@ def _sources(operation: list) -> list[int]:  # type: ignore[type-arg]
     if kind in ("load", "zero", "hint", "spread"):
         return []
     if kind == "store":
-        return [operation[3]]
+        return [operation[3], *operation[6:]]
     if kind == "move":
         return [operation[4]]
     if kind == "apply":

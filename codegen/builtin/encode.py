@@ -68,6 +68,7 @@ FORMS = _forms(
     # loads, stores and moves: register, memory or register
     Form("vmovups", 0x10),
     Form("vmovups_store", 0x11),
+    Form("vmovups_some", 0x11, coding=EVEX, masked=True),
     Form("vmovss", 0x10, _F3, scale=4),
     Form("vmovss_store", 0x11, _F3, scale=4),
     Form("vmovsd", 0x10, _F2, scale=8, evex_wide=1),
@@ -131,7 +132,7 @@ FORMS = _forms(
 )
 
 
-MASKS = frozenset(("vcmpps_mask", "vpcmpd_mask", "kandw", "korw", "knotw"))
+MASKS = frozenset(("kmovw", "vcmpps_mask", "vpcmpd_mask", "kandw", "korw", "knotw"))
 """Forms whose result is a mask."""
 _ARITHMETIC_FORMS = ("add", "mul", "sub", "min", "div", "max", "and", "or", "xor", "sqrt")
 BROADCASTS = frozenset(

@@ -93,6 +93,12 @@ class Lanes(Places, ABC):
     def _transposed(self, loop: Loop) -> int:
         """Iterations of a loop over neighbours in memory around a store whose lanes stand apart:
         some at a time, transposed in registers. How many there were."""
+        rest = int(loop.extent) % ROWS
+        whole = int(loop.extent) - rest
+        if rest > 1 and self.vectors.set.extended:  # whose store is masked
+            whole += rest
+        if not whole:
+            return 0
         inner: list[Loop] = []
         body = loop.body
         while len(body) == 1 and isinstance(body[0], Loop):
@@ -101,12 +107,11 @@ class Lanes(Places, ABC):
         store = body[0] if len(body) == 1 else None
         if not isinstance(store, Store) or not self._apart(loop, inner, store):
             return 0
-        whole = int(loop.extent) // ROWS * ROWS
         for first in range(0, whole, ROWS):
             for counts in itertools.product(*(range(int(each.extent)) for each in inner[:-1])):
                 for each, count in zip(inner, counts):
                     self.fixed[each.var] = count
-                self._rows(loop, first, inner[-1], store)
+                self._rows(loop, first, min(ROWS, whole - first), inner[-1], store)
         return whole
 
     def _apart(self, loop: Loop, inner: list[Loop], store: Store) -> bool:
@@ -128,7 +133,7 @@ class Lanes(Places, ABC):
         apart = steps.get(lane.var, 0) > ITEM and steps.get(loop.var) == ITEM
         return apart and self._most_lanes(lane, store) >= int(lane.extent)
 
-    def _rows(self, loop: Loop, first: int, lane: Loop, store: Store) -> None:
+    def _rows(self, loop: Loop, first: int, count: int, lane: Loop, store: Store) -> None:
         """Some rows, each a vector, stored as columns."""
         width = int(lane.extent)
         for var in (loop.var, lane.var):
@@ -137,10 +142,11 @@ class Lanes(Places, ABC):
             self.fixed[var] = 0
         self.lane = (lane.var, width)
         rows = []
-        for row in range(ROWS):
+        for row in range(count):
             self._counted()
             self.fixed[loop.var] = first + row
             rows.append(self.values.value(store.value, width))
+        rows += rows[-1:] * (ROWS - count)
         self.fixed[loop.var] = first
         (base, offset), step = self.place(store)
         self.lane = None
@@ -148,7 +154,7 @@ class Lanes(Places, ABC):
             for first in range(0, width, ROWS):
                 part = self.values.part(column, first, ROWS)
                 at = offset + (number + first) * step
-                self.vectors.store(store.buffer.name, (base, at), ROWS, part)
+                self.vectors.store(store.buffer.name, (base, at), ROWS, part, count)
 
     def _hoist(self, var: Var, body: tuple[Stmt, ...]) -> list[int]:
         """Work out before a loop what is the same in it, as far as there are registers."""

@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from loopwright.codegen.builtin.code import Block, Label, Uncovered, VectorSet
 from loopwright.codegen.builtin.lanes import Lanes
 from loopwright.codegen.builtin.subscripts import value_range
-from loopwright.codegen.builtin.values import ROWS
 from loopwright.dsl.expr import ORDERS
-from loopwright.schedule.tree.grammar import Loop, Stmt, Store, Var
+from loopwright.schedule.tree.grammar import Allocate, Loop, Stmt, Store, Var, statements
 
+_MOST_KEPT = 20  # registers that stay, those of constants included
 _SHORT, _MOST_WRITTEN_OUT = 8, 96  # iterations of a short loop, and the vectors of all of them
 
 
@@ -55,7 +55,7 @@ class Loops(Lanes, ABC):
                 return
             if loop.var not in self.fixed:
                 self._scope += 1
-            done = self._transposed(loop) if extent >= ROWS else 0
+            done = self._transposed(loop)
             for at in range(done, extent):
                 self.fixed[loop.var] = at
                 self.statements(loop.body)
@@ -151,6 +151,8 @@ class Loops(Lanes, ABC):
         behind = Block()
         variable.before, variable.behind, variable.start = before, behind, start
         outer, self._machine_loops = self._machine_loops, 0
+        if self.vectors.set.extended and (vector is not None or _is_innermost(inside)):
+            self.vectors.keep_constants(before.items, min(_MOST_KEPT, self.most_homes))
         if vector is not None:
             assert split is not None
             self.split[split[0]] = (variable, split[1])
@@ -164,6 +166,7 @@ class Loops(Lanes, ABC):
         function.current.append(("inside", behind))
         function.current.append(("end", counter, label))
         function.current.append(("label", end))
+        self.vectors.leave_constants()
         if made:
             self.vectors.leave(made)
             self.hoisted = {x: r for x, r in self.hoisted.items() if r not in made}
@@ -172,6 +175,16 @@ class Loops(Lanes, ABC):
 
     def repeat_vectors(self, var: Var, count: int, loop: Loop, lanes: int) -> None:
         self._repeat(var, count, None, True, None, None, (loop.var, lanes), loop)
+
+
+def _is_innermost(body: tuple[Stmt, ...]) -> bool:
+    """Return whether statements have no loops of the machine, and no register tiles of their
+    own."""
+    return not any(
+        isinstance(s, Allocate)
+        or (isinstance(s, Loop) and s.kind not in ("vectorized", "unrolled") and s.extent != 1)
+        for s in statements(body)
+    )
 
 
 def _size(stmt: Stmt, lanes: int) -> int:

@@ -46,6 +46,7 @@ _ITEM = 4
 ROWS = 4
 """Rows that are transposed together."""
 _SIGN = 1 << 31
+_FROM = (0xE4, 0xF9, 0xFE, 0xFF)  # lanes from the first, second, … of four on
 _EVEN = 0xD8  # the first, the third; the second, the fourth
 _EVEN_PAIRS = (0, 2, 4, 6, 1, 3, 5, 7)  # of 64 bits, of 16 lanes
 
@@ -102,8 +103,7 @@ class Values:
         elif first >= 4:
             value = vectors.apply("vextractf128", 4, value, None, 1)
         first %= 4
-        order = sum(min(first + lane, 3) << 2 * lane for lane in range(4))
-        return vectors.apply("vpermilps", 4, value, None, order) if first else value
+        return vectors.apply("vpermilps", 4, value, None, _FROM[first]) if first else value
 
     def columns(self, rows: list[Value], lanes: int) -> list[Value]:
         """Rows of 4, 8 or 16 lanes as columns: of lane n, and in the next quarters of lanes n + 4,
@@ -231,13 +231,15 @@ class Values:
 
     def _function(self, op: str, operands: list[Expr], lanes: int) -> Value:
         """An elementary function, step by step; products that are used once go into sums."""
-        steps, uses = steps_of(op, len(operands))
+        steps, uses = steps_of(op, len(operands), self.vectors.set.extended)
         given = [self.value(x, lanes) for x in operands]
         made: list[Value] = []
         late: dict[int, tuple[Value, Value]] = {}  # products that wait for their sum
         for at, step in enumerate(steps):
             kind, rest = step[0], step[1:]
-            if kind == "float32.Mul" and uses[at] == 1 and _is_added(steps, at):
+            if not uses[at] and at < len(steps) - 1:
+                made.append(-1)
+            elif kind == "float32.Mul" and uses[at] == 1 and _is_added(steps, at):
                 late[at] = made[rest[0]], made[rest[1]]
                 made.append(-1)
             elif kind in ("float32.Add", "float32.Sub") and (rest[0] in late or rest[1] in late):

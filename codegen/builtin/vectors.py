@@ -28,6 +28,9 @@ class Vectors:
         self._known: dict[object, Value] = {}
         self._by_buffer: dict[str, dict[int, dict[int, list[tuple[object, int]]]]] = {}
         self._versions: dict[int | None, int] = {}  # of what homes hold
+        self._kept: dict[int, int] = {}  # homes of constants in the loop at hand
+        self._keeping: list[tuple] | None = None  # type: ignore[type-arg]
+        self._most_kept = 0
 
     # ---- homes ----
 
@@ -43,6 +46,28 @@ class Vectors:
         """Give homes back."""
         self.flush()
         self.homes.difference_update(registers)
+
+    def keep_constants(self, before: list[tuple], most: int) -> None:  # type: ignore[type-arg]
+        """Let constants of the block that begins have homes, as long as there are fewer than
+        `most`. They are loaded by items in `before`, in front of a loop."""
+        self._keeping, self._most_kept = before, most
+
+    def leave_constants(self) -> None:
+        """Give the homes of constants back, behind the loop."""
+        if self._kept:
+            self.leave(list(self._kept.values()))
+            self._kept.clear()
+        self._keeping = None
+
+    def _home_of(self, bits: int) -> int | None:
+        """The home of a constant, which is loaded before the loop at hand."""
+        register = self._kept.get(bits)
+        if register is None and self._keeping is not None and len(self.homes) < self._most_kept:
+            register = self._kept[bits] = self.home()  # type: ignore[assignment]
+            wide = self.set.lanes >> 3
+            item = ("vector", "vbroadcastss", wide, register, 0, (x86.RIP, bits), None)
+            self._keeping.append(item)
+        return register
 
     # ---- operations ----
 
@@ -67,6 +92,8 @@ class Vectors:
 
     def constant(self, bits: int, lanes: int) -> Value:
         """A number of 32 bits in all lanes."""
+        if bits and (home := self._home_of(bits)) is not None:
+            return home
         key = (bits, lanes)
         found = self._known.get(key)
         if found is None:
@@ -89,14 +116,27 @@ class Vectors:
             self._operations.append(["load", _LOADS[len(values)], len(values), found, where, ""])
         return found
 
+    def first(self, count: int) -> Value:
+        """A mask of so many lanes."""
+        key = ("first", count)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new()
+            self._operations.append(["load", "kmovw", 1, found, (x86.RIP, (1 << count) - 1), ""])
+        return found
+
     def spread(self, number: int, lanes: int) -> Value:
         """The lower half of a number in all lanes."""
         made = self._new()
         self._operations.append(["spread", number, lanes, made])
         return made
 
-    def store(self, buffer: str, place: Place, lanes: int, value: Value) -> None:
-        """Write neighbours; what is known of them is what was written."""
+    def store(
+        self, buffer: str, place: Place, lanes: int, value: Value, count: int | None = None
+    ) -> None:
+        """Write neighbours, or the first `count` of them by a mask; what is known of them is what
+        was written."""
+        mask = () if count is None or count == lanes else (self.first(count),)
         base, offset = place
         by_base = self._by_buffer.setdefault(buffer, {})
         for other in [b for b in by_base if b != base]:  # which may be the same place
@@ -110,8 +150,9 @@ class Vectors:
                     if start + length > offset:
                         self._known.pop(key, None)
                 same[start] = [entry for entry in same[start] if start + entry[1] <= offset]
-        self._operations.append(["store", _STORES[lanes], lanes, value, place, buffer])
-        if value >= TEMPORARY:
+        name = "vmovups_some" if mask else _STORES[lanes]
+        self._operations.append(["store", name, lanes, value, place, buffer, *mask])
+        if value >= TEMPORARY and not mask:
             key = (place, lanes, False)
             self._known[key] = value
             same.setdefault(offset, []).append((key, 4 * lanes))
@@ -175,5 +216,6 @@ class Vectors:
         if self._operations:
             Assignment(self.function, self._operations, self.homes, self.set).run()
             self._operations = []
+            self._keeping = None  # what follows may use registers that are written here
         self._known.clear()
         self._by_buffer.clear()

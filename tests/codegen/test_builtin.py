@@ -1,6 +1,7 @@
 """Built-in code: right results from every program that it covers, LLVM's for the others."""
 
 import pickle
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from loopwright.codegen.builtin.elf import object_file
 from loopwright.codegen.builtin.emit import emit_tree
 from loopwright.codegen.compile import compile_by, signature
 from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.linker import disassembly
 from loopwright.codegen.library.mapped import MappedBinary
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.processors import cpu_flags
@@ -228,6 +230,15 @@ def test_a_schedule_by_hand_works_out_every_element(extent, function):
     (expected,) = evaluate(nest.workload, [a, b])
     assert library.codegen == "builtin"
     np.testing.assert_allclose(library(a, b), expected, rtol=1e-6)
+
+
+def test_columns_of_fewer_than_four_rows_are_stored_by_masks():
+    workload, target = lw.workload(OPERATORS["conv2d, stride 2"]()), wide(1)
+    configs = drawn(workload, 4, 0, target)
+    check(workload, configs, target)
+    trees = (program(workload, config, target).tree for config in configs)
+    codes = (object_file(emit_tree(tree, 1, vector_set(target))) for tree in trees)
+    assert any(re.search(r"vmovups .+\{k\d\},xmm", disassembly(code)) for code in codes)
 
 
 def test_programs_for_a_processor_with_only_a_part_of_avx512_are_llvms():
