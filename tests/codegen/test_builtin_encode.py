@@ -15,7 +15,7 @@ LATER = tuple(f"r{n}" for n in range(8, 16))
 REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *LATER)
 REGISTERS32 = (*(f"e{name[1:]}" for name in REGISTERS[:8]), *(f"{name}d" for name in LATER))
 PLACES = [(base, offset) for base in range(16) for offset in (0, 4, -128, 128, 0x12345)]
-STORES = {"vmovups_store", "vmovss_store", "vmovsd_store", "kmovw_store"}
+STORES = {"vmovups_store", "vmovups_some", "vmovss_store", "vmovsd_store", "kmovw_store"}
 EXTRACTS = {"vextractf128": 0, "vextractf32x4": 0, "vextractf32x8": 1}
 UNARY = {"vsqrtps", "vroundps", "vcvtdq2ps", "vcvttps2dq", "vpermilps", "vpermpd", "vmovaps"}
 UNARY |= {"vbroadcastss", "vpbroadcastd", "vmovups", "knotw", "kmovw", "vpslld", "vpsrad"}
@@ -34,7 +34,7 @@ LAST_WIDTH = {
 EVEX_NAMES = {"vroundps": "vrndscaleps", "vinsertf128": "vinsertf32x4", "vpand": "vpandd"}
 EVEX_NAMES |= {"vextractf128": "vextractf32x4", "vpor": "vpord", "vpxor": "vpxord"}
 NAMES = {"vpermpd_by": "vpermpd", "vcmpps": "vcmpnltps", "vcmpps_mask": "vcmpnltps"}
-NAMES |= {"vpcmpd_mask": "vpcmpnltd"} | {name: name.removesuffix("_store") for name in STORES}
+NAMES |= {"vpcmpd_mask": "vpcmpnltd"} | {name: name.partition("_")[0] for name in STORES}
 OPERANDS = ((0, 0, 0), (3, 9, 12), (15, 1, 8), (8, 15, 7), (16, 20, 31), (31, 2, 17), (5, 30, 24))
 
 
@@ -112,13 +112,14 @@ def has(name, wide, large):
 def expected(name, wide, reg, source, rm, extended):
     """What a form should read as."""
     form = x86.FORMS[name]
-    first = vector(reg, wide) + (" {k3}" if form.masked else "")
+    first = vector(reg, wide)
     if isinstance(rm, tuple):
         last = place(rm) + (f"{{1to{4 << wide}}}" if len(rm) == 3 else "")
     else:
         last = REGISTERS32[rm] if name == "vmovd" else vector(rm, LAST_WIDTH.get(name, wide))
     shape = [first, last] if name in UNARY else [first, vector(source, wide), last]
     shape = [last, first] if name in STORES | EXTRACTS.keys() else shape
+    shape[0] += " {k3}" if form.masked else ""
     if name == "vblendvps":
         shape.append(vector(0, wide))
     elif form.immediate and "cmp" not in name:
