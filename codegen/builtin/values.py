@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from loopwright.codegen.builtin.code import Uncovered
 from loopwright.codegen.builtin.functions import steps_of
-from loopwright.codegen.builtin.masks import WORDS, Masks
-from loopwright.codegen.builtin.vectors import Value
+from loopwright.codegen.builtin.vectors import WORDS, Value
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
 from loopwright.schedule.tree.grammar import Load, Position
 
@@ -56,7 +55,6 @@ class Values:
 
     def __init__(self, emitter: Places) -> None:
         self.emitter, self.vectors = emitter, emitter.vectors
-        self.masks = Masks(emitter.vectors)
 
     def into(self, x: Expr, lanes: int, register: int) -> None:
         """A value into a home."""
@@ -207,7 +205,7 @@ class Values:
         if not _may_be_nan(x.x):
             return vectors.apply(name, lanes, one, other, None, into)
         either = vectors.apply(name, lanes, one, other)
-        mask = self.masks.unordered(lanes, one)
+        mask = vectors.unordered(lanes, one)
         return vectors.blend(lanes, either, one, mask, into)
 
     def _unary(self, x: Unary, lanes: int, into: int | None) -> Value:
@@ -296,14 +294,14 @@ class Values:
         if kind == "Select":
             return vectors.blend(lanes, parts[2], parts[1], parts[0], None)
         if kind == "Not":
-            return self.masks.negated(lanes, parts[0])
+            return vectors.negated(lanes, parts[0])
         if kind == "bool.And":
-            return self.masks.both(lanes, *parts)
+            return vectors.both(lanes, *parts)
         if kind == "bool.Or":
-            return self.masks.either(lanes, *parts)
+            return vectors.either(lanes, *parts)
         dtype, _, word = kind.lower().rpartition(".")
         if word in WORDS:
-            compared = self.masks.compared_integers if dtype == "int32" else self.masks.compared
+            compared = vectors.compared_integers if dtype == "int32" else vectors.compared
             return compared(word, lanes, parts[0], parts[1])
         if kind == "float32.fabs":
             return vectors.apply("vandps", lanes, parts[0], vectors.constant(_SIGN - 1, lanes))
@@ -311,17 +309,17 @@ class Values:
 
     def _mask(self, x: Expr, lanes: int) -> Value:
         """A truth value of each lane."""
-        masks = self.masks
+        vectors = self.vectors
         if isinstance(x, Binary) and x.op in WORDS:
             if x.x.dtype == "float32":
-                return masks.compared(x.op, lanes, *self._two(x, self.value, lanes))
+                return vectors.compared(x.op, lanes, *self._two(x, self.value, lanes))
             if x.x.dtype == "int32":
-                return masks.compared_integers(x.op, lanes, *self._two(x, self.integer, lanes))
+                return vectors.compared_integers(x.op, lanes, *self._two(x, self.integer, lanes))
         if isinstance(x, Binary) and x.op in ("and", "or"):
-            combined = masks.both if x.op == "and" else masks.either
+            combined = vectors.both if x.op == "and" else vectors.either
             return combined(lanes, *self._two(x, self._mask, lanes))
         if isinstance(x, Unary) and x.op == "not":
-            return masks.negated(lanes, self._mask(x.x, lanes))
+            return vectors.negated(lanes, self._mask(x.x, lanes))
         raise Uncovered(f"the condition {x!r}")
 
     def integer(self, x: Expr, lanes: int) -> Value:

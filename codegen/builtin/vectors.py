@@ -13,6 +13,20 @@ from loopwright.codegen.builtin.function import Function
 _LOADS = {16: "vmovups", 8: "vmovups", 4: "vmovups", 2: "vmovsd", 1: "vmovss"}
 _STORES = {lanes: f"{name}_store" for lanes, name in _LOADS.items()}
 
+_PREDICATES = {"lt": 0x11, "le": 0x12, "gt": 0x1E, "ge": 0x1D, "eq": 0x00, "ne": 0x04}
+_INTEGER = {  # the instruction, whether its operands and its result are turned round
+    "gt": ("vpcmpgtd", False, False),
+    "lt": ("vpcmpgtd", True, False),
+    "le": ("vpcmpgtd", False, True),
+    "ge": ("vpcmpgtd", True, True),
+    "eq": ("vpcmpeqd", False, False),
+    "ne": ("vpcmpeqd", False, True),
+}
+_INTEGER_PREDICATES = {"eq": 0, "lt": 1, "le": 2, "ne": 4, "ge": 5, "gt": 6}
+_UNORDERED = 0x03
+WORDS = frozenset(_PREDICATES)
+"""Comparisons, in the words of the notation."""
+
 Value = int
 """A temporary, or a register that is a home."""
 
@@ -208,6 +222,45 @@ class Vectors:
     def hint(self, level: int, place: Place) -> None:
         """Prefetch."""
         self._operations.append(["hint", level, place])
+
+    # ---- truth values: vectors of all bits or none, or masks of AVX-512 ----
+
+    def compared(self, word: str, lanes: int, one: Value, other: Value) -> Value:
+        """A comparison of float32."""
+        return self._floats(_PREDICATES[word], lanes, one, other)
+
+    def unordered(self, lanes: int, value: Value) -> Value:
+        """Whether a value is NaN."""
+        return self._floats(_UNORDERED, lanes, value, value)
+
+    def _floats(self, predicate: int, lanes: int, one: Value, other: Value) -> Value:
+        name = "vcmpps_mask" if self.set.extended else "vcmpps"
+        return self.apply(name, lanes, one, other, predicate)
+
+    def compared_integers(self, word: str, lanes: int, one: Value, other: Value) -> Value:
+        """A comparison of int32."""
+        if self.set.extended:
+            predicate = _INTEGER_PREDICATES[word]
+            return self.apply("vpcmpd_mask", lanes, one, other, predicate)
+        name, turned, negated = _INTEGER[word]
+        one, other = (other, one) if turned else (one, other)
+        mask = self.apply(name, lanes, one, other)
+        return self.negated(lanes, mask) if negated else mask
+
+    def both(self, lanes: int, one: Value, other: Value) -> Value:
+        """One and the other."""
+        return self.apply("kandw" if self.set.extended else "vandps", lanes, one, other)
+
+    def either(self, lanes: int, one: Value, other: Value) -> Value:
+        """One or the other."""
+        return self.apply("korw" if self.set.extended else "vorps", lanes, one, other)
+
+    def negated(self, lanes: int, mask: Value) -> Value:
+        """What is not true."""
+        if self.set.extended:
+            return self.apply("knotw", lanes, mask)
+        ones = self.constant(0xFFFFFFFF, lanes)
+        return self.apply("vxorps", lanes, mask, ones)
 
     # ---- registers ----
 
