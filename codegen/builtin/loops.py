@@ -12,6 +12,7 @@ from loopwright.schedule.tree.grammar import Allocate, Loop, Stmt, Store, Var, s
 
 _MOST_KEPT = 20  # registers that stay, those of constants included
 _SHORT, _MOST_WRITTEN_OUT = 8, 96  # iterations of a short loop, and the vectors of all of them
+_MOST_OVERLAPPING = 8  # the vectors of all iterations of a short loop over tiles
 
 
 class Loops(Lanes, ABC):
@@ -69,9 +70,14 @@ class Loops(Lanes, ABC):
         tiles, and where there are few, which costs less than to guess wrong at their end."""
         if loop.kind == "unrolled" or loop.var in self.unrolled:
             return True
-        if loop.kind != "serial" or loop.bound is not None or int(loop.extent) > _SHORT:
+        if loop.kind != "serial" or int(loop.extent) > _SHORT:
             return False
-        return _size(loop, self.most_lanes) <= _MOST_WRITTEN_OUT
+        most = _MOST_WRITTEN_OUT
+        if loop.bound is not None:  # the last tile overlaps: its place is a number then
+            if not (self.vectors.set.extended and self._whole(loop)):
+                return False
+            most = _MOST_OVERLAPPING
+        return _size(loop, self.most_lanes) <= most
 
     def _some(self, loop: Loop) -> None:
         """Iterations that are written out, of which the last ones may not run."""
