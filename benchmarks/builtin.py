@@ -28,8 +28,8 @@ from loopwright.codegen.compile import compile_by
 from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import random_inputs
 
-ROUNDS = 7
-SHORTEST = 0.02  # seconds of a sample
+ROUNDS = 80
+SHORTEST = 0.001  # seconds of a sample: of many short ones some are not disturbed
 
 
 def matmul(n: int) -> lw.Workload:
@@ -87,7 +87,7 @@ def row(workload: lw.Workload, config: Any) -> dict[str, Any]:
     times = []
     for target in targets:
         build_fixed(workload, config, target)  # what is made once
-        each = [parts(workload, config, target) for _ in range(9 if target is targets[0] else 2)]
+        each = [parts(workload, config, target) for _ in range(30 if target is targets[0] else 2)]
         times.append({key: min(p[key] for p in each) for key in each[0]})
     libraries = [build_fixed(workload, config, target) for target in targets]
     inputs = random_inputs(workload, np.random.default_rng(0))

@@ -157,9 +157,12 @@ def main(
     target, base = by_codegen(resolve("cpu", threads), codegen), transfer
     if transfer == "none":
         base = None
+    usual = {"threads": (threads, 1), "batch": (batch, 16), "codegen": (codegen, "llvm")}
+    usual["transfer"] = (transfer, "auto")
+    options = "".join(f"{k} {given}, " for k, (given, word) in usual.items() if given != word)
     for seed in range(seeds):
         for row in drawn(workloads, SEED):
-            key = f"{row.name} seed {seed}"
+            key = f"{options}{row.name} seed {seed}"
             if key in rows or monotonic() > end:
                 continue
             rows[key] = compared(row.request.workload, target, seed, batch, base)

@@ -164,15 +164,17 @@ def main(file: Path, workloads: int, minutes: float, threads: int, batch: int) -
     """Measure, rank and print, as far as the time goes."""
     pools = dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {}
     end = monotonic() + 60 * minutes
-    for row in drawn(workloads, SEED):
-        if row.name in pools or monotonic() > end:
+    options = "" if (threads, batch) == (1, 16) else f"{threads} threads, batch {batch}, "
+    wanted = {f"{options}{row.name}": row for row in drawn(workloads, SEED)}
+    for name, row in wanted.items():
+        if name in pools or monotonic() > end:
             continue
-        pools[row.name] = measured(row.request.workload, threads, batch)
+        pools[name] = measured(row.request.workload, threads, batch)
         with file.open("a") as out:
-            out.write(json.dumps([row.name, pools[row.name]]) + "\n")
-        click.echo(row.name, err=True)
-    if pools:
-        show(pools, batch)
+            out.write(json.dumps([name, pools[name]]) + "\n")
+        click.echo(name, err=True)
+    if own := {name: pools[name] for name in wanted if name in pools}:
+        show(own, batch)
 
 
 if __name__ == "__main__":

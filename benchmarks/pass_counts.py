@@ -40,7 +40,7 @@ from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.pass_lists import LONGEST
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.explore.passes.lists import drawn, minimized
-from loopwright.explore.passes.model import learned, proposed
+from loopwright.explore.passes.model import STEPS, learned, proposed
 
 OZ: Elements = ("default<Oz>",)
 SHARED = 40
@@ -206,17 +206,22 @@ def share(bench: Bench, rows: Rows, lists: list[Elements]) -> Rows:
     return bench.store.read("shared")
 
 
-def train(bench: Bench, learn: Rows, counts: Rows, lists: list[Elements]) -> SequenceModel:
-    """The model of the good lists of what is to be learned from; made once."""
+def train(
+    bench: Bench, learn: Rows, counts: Rows, lists: list[Elements], steps: int
+) -> SequenceModel | None:
+    """The model of the good lists of what is to be learned from; made once. None where the time
+    was up before."""
     path = bench.store.folder / "model.json"
     if path.exists():
         return SequenceModel.load(path)
+    if monotonic() > bench.end:
+        return None
 
     def costs(key: str, row: dict[str, Any]) -> dict[Elements, float]:
         found = {tuple(e): c for c, *e in row["own"]} | {tuple(row["list"]): row["best"]}
         return found | {e: c for e, c in zip(lists, counts[key]["counts"]) if c is not None}
 
-    model = learned((bench.store.ir(key), costs(key, row)) for key, row in learn.items())
+    model = learned(((bench.store.ir(key), costs(key, row)) for key, row in learn.items()), steps)
     model.save(path)
     return model
 
@@ -283,8 +288,9 @@ def line(table: Table, name: str, extra: str, pairs: list[tuple[int, int]]) -> N
 @click.option("--functions", "wanted", default=2000, help="Functions to test on.")
 @click.option("--learn", "learning", default=2000, help="Functions to learn from.")
 @click.option("--lists", default=100, help="Random lists of each.")
+@click.option("--steps", default=STEPS, help="Of training, a part that is not interrupted.")
 @click.option("--minutes", default=90.0, help="Time after which nothing is begun.")
-def main(folder: Path, wanted: int, learning: int, lists: int, minutes: float) -> None:
+def main(folder: Path, wanted: int, learning: int, lists: int, steps: int, minutes: float) -> None:
     """Search, learn, try and print, as far as the time goes."""
     bench = Bench(folder, minutes)
     keys = {"learn": draw(bench, "learn", learning), "test": draw(bench, "test", wanted)}
@@ -297,7 +303,10 @@ def main(folder: Path, wanted: int, learning: int, lists: int, minutes: float) -
     if not set(learn) <= set(counts):
         click.echo("the shared lists are not tried on all: run the command again")
         return
-    model = train(bench, learn, counts, useful)
+    model = train(bench, learn, counts, useful, steps)
+    if model is None:
+        click.echo("no model is trained: run the command again")
+        return
     show(test, counts, sample(bench, model, test))
 
 

@@ -124,7 +124,8 @@ def main(
     end = monotonic() + 60 * minutes
     for seed in range(seeds):
         for row in select(SUITES, only or ROWS):
-            key = f"{row.name} {seconds:g} s beside {long_seconds:g} seed {seed}"
+            name = row.name if threads == 1 else f"{row.name}, {threads} threads,"
+            key = f"{name} {seconds:g} s beside {long_seconds:g} seed {seed}"
             if key in rows or monotonic() > end:
                 continue
             rows[key] = measured(row.request.workload, threads, seed, seconds, long_seconds)

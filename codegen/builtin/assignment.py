@@ -9,12 +9,12 @@ its register is taken away where another needs one and it is wanted again last o
 from __future__ import annotations
 
 from loopwright.codegen.builtin import encode as x86
-from loopwright.codegen.builtin.code import FRAME, Crowded, Place
+from loopwright.codegen.builtin.code import FRAME, Crowded, One, Place, VectorSet
 from loopwright.codegen.builtin.function import Function
 
-REGISTERS = 16
 TEMPORARY = 1 << 8
 """The first number of a temporary value; lower ones are homes, by their register."""
+_EXTRACTS = frozenset(("vextractf128", "vextractf32x4", "vextractf32x8"))
 _COMMUTE = frozenset(("vaddps", "vmulps", "vandps", "vorps", "vxorps", "vpaddd", "vpand", "vpor"))
 
 
@@ -26,10 +26,13 @@ class Assignment:
         function: Function,
         operations: list[list],  # type: ignore[type-arg]
         homes: set[int],
+        vectors: VectorSet,
     ) -> None:
-        self.function, self.operations = function, operations
+        self.function, self.operations, self.vectors = function, operations, vectors
         self.emit = function.current.append
-        self.free = [r for r in range(REGISTERS - 1, -1, -1) if r not in homes]
+        self.free = [r for r in range(vectors.registers - 1, -1, -1) if r not in homes]
+        self.free_masks = [x86.MASK + n for n in range(7, 0, -1)]  # the first one means none
+        self.masks: set[int] = set()
         self.uses: dict[int, list[int]] = {}
         for at, operation in enumerate(operations):
             for value in _sources(operation):
@@ -52,17 +55,20 @@ class Assignment:
             if kind == "hint":
                 emit(("hint", name, lanes))
                 continue
-            wide = 1 if lanes == 8 else 0
+            wide = lanes >> 3
             made = operation[3]
             if kind == "load":
                 uses = self.uses.get(made)
                 if not uses:
                     continue
+                if name == "kmovw":
+                    self.masks.add(made)
                 self.loads[made] = operation
                 self.made[made] = self.stores.get(operation[5], 0)
-                if len(uses) == 1 and name == "vmovups" and lanes >= 4:
-                    self.lazy[made] = operation
-                    continue
+                if len(uses) == 1 and lanes >= 4:
+                    if name == "vmovups" or (name == "vbroadcastss" and self.vectors.extended):
+                        self.lazy[made] = operation
+                        continue
                 self._load(made, operation)
             elif kind == "zero":
                 if self.uses.get(made):
@@ -73,13 +79,15 @@ class Assignment:
                     emit(("spread", name, wide, self._take(made)))
             elif kind == "store":
                 self._settle()
-                register = self._read(made)
-                self._done([made])
+                values = [made, *operation[6:]]  # the second one is a mask
+                register, *mask = map(self._read, values)
+                self._done(values)
                 self.stores[operation[5]] = self.stores.get(operation[5], 0) + 1
-                emit(("vector", name, wide, register, 0, operation[4], None))
+                chosen = mask[0] if mask else None
+                emit(("vector", name, wide, register, 0, operation[4], chosen))
             elif kind == "move":
                 source = operation[4]
-                operand = self._operand(source)
+                operand = self._operand(source, "vmovups")
                 self._done([source])
                 if operand.__class__ is tuple:
                     emit(("vector", "vmovups", wide, made, 0, operand, None))
@@ -90,10 +98,11 @@ class Assignment:
             elif kind == "blend":
                 no, yes, mask = operation[4:]
                 which, first = self._read(mask), self._read(no)
-                second = self._operand(yes)
+                second = self._operand(yes, name)
                 self._done([no, yes, mask])
                 target = self._target(made)
-                emit(("vector", name, wide, target, first, second, which << 4))
+                which = which if self.vectors.extended else which << 4
+                emit(("vector", name, wide, target, first, second, which))
             else:
                 self._fma(name, wide, made, *operation[4:])
             self.taken.clear()
@@ -103,19 +112,21 @@ class Assignment:
     def _apply(
         self, name: str, wide: int, made: int, a: int, b: int | None, immediate: int | None
     ) -> None:
+        if name in x86.MASKS:
+            self.masks.add(made)
         if b is None:
-            first, second = 0, self._operand(a) if immediate is None else self._read(a)
+            first, second = 0, self._operand(a, name) if immediate is None else self._read(a)
         else:
             if name in _COMMUTE and a in self.lazy and b not in self.lazy:
                 a, b = b, a
             first = self._read(a)
-            second = self._operand(b)
+            second = self._operand(b, name)
         self._done([a] if b is None else [a, b])
         target = self._target(made)
         if b is not None and name in _COMMUTE and second.__class__ is int:
             if second > 7 and first < 8:
                 first, second = second, first  # a shorter encoding
-        if name == "vextractf128":
+        if name in _EXTRACTS:
             self.emit(("vector", name, 1, second, 0, target, immediate))
         elif name in ("vpslld", "vpsrad", "vpsrld"):
             self.emit(("vector", name, wide, target, 0, second, immediate))
@@ -127,14 +138,16 @@ class Assignment:
         if made == c:  # a sum in its home
             if a in self.lazy and b not in self.lazy:
                 a, b = b, a
-            first, second = self._read(a), self._operand(b)
+            name = f"vf{sign}231ps"
+            first, second = self._read(a), self._operand(b, name)
             self._done([a, b])
-            self.emit(("vector", f"vf{sign}231ps", wide, made, first, second, None))
+            self.emit(("vector", name, wide, made, first, second, None))
             return
         if a in self.lazy and b not in self.lazy:
             a, b = b, a
-        ra, rb = self._read(a), self._operand(b)
-        rc = self._read(c) if rb.__class__ is tuple else self._operand(c)
+        name = f"vf{sign}213ps"
+        ra, rb = self._read(a), self._operand(b, name)
+        rc = self._read(c) if rb.__class__ is tuple else self._operand(c, name)
         self._done([a, b, c])
         target = self._target(made)
         if rc.__class__ is tuple:
@@ -142,7 +155,7 @@ class Assignment:
                 ra, rb = rb, ra
             if target != ra:
                 self.emit(("vector", "vmovaps", wide, target, 0, ra, None))
-            self.emit(("vector", f"vf{sign}213ps", wide, target, rb, rc, None))
+            self.emit(("vector", name, wide, target, rb, rc, None))
         elif target == ra:
             self.emit(self._form(sign, wide, target, rb, rc))
         elif target == rb:
@@ -162,10 +175,14 @@ class Assignment:
 
     # ---- registers ----
 
-    def _operand(self, value: int) -> int | Place:
-        """A register, or the memory of a load that is used once."""
-        late = self.lazy.pop(value, None)
-        return self._read(value) if late is None else late[4]
+    def _operand(self, value: int, name: str) -> int | Place | One:
+        """A register, or the memory of a load that is used once, here by the form `name`."""
+        late = self.lazy.get(value)
+        if late is None or (late[1] == "vbroadcastss" and name not in x86.BROADCASTS):
+            return self._read(value)
+        del self.lazy[value]
+        base, offset = late[4]
+        return (base, offset, x86.ONE) if late[1] == "vbroadcastss" else (base, offset)
 
     def _settle(self) -> None:
         """Make loads that wait for their use, before memory changes."""
@@ -182,7 +199,8 @@ class Assignment:
             if value in self.spilled:
                 register = self._take(value)
                 place = (FRAME, self.spilled[value])
-                self.emit(("vector", "vmovups", 1, register, 0, place, None))
+                name = "kmovw" if value in self.masks else "vmovups"
+                self.emit(("vector", name, self.vectors.lanes >> 3, register, 0, place, None))
             else:
                 register = self._load(value, self.loads[value])
         self.taken.append(register)
@@ -191,25 +209,30 @@ class Assignment:
     def _load(self, value: int, operation: list) -> int:  # type: ignore[type-arg]
         kind, name, lanes, _, place, _ = operation
         register = self._take(value)
-        wide = 1 if lanes == 8 else 0
+        wide = lanes >> 3
         if kind == "zero":
             self.emit(("vector", name, wide, register, register, register, None))
         else:
             self.emit(("vector", name, wide, register, 0, place, None))
         return register
 
+    def _of_kind(self, value: int) -> list[int]:
+        """Free registers that can hold a value: a vector or a mask."""
+        return self.free_masks if value in self.masks else self.free
+
     def _take(self, value: int) -> int:
-        if not self.free:
-            self._evict()
-        register = self.free.pop()
+        free = self._of_kind(value)
+        if not free:
+            self._evict(value in self.masks)
+        register = free.pop()
         self.where[value] = register
         return register
 
-    def _evict(self) -> None:
-        """Take the register of what is wanted again last."""
+    def _evict(self, mask: bool) -> None:
+        """Take the register of what is wanted again last, of masks or of vectors."""
         best, far = None, -1
         for value, register in self.where.items():
-            if register in self.taken:
+            if register in self.taken or (register > x86.MASK) != mask:
                 continue
             uses = self.uses.get(value)
             following = uses[-1] if uses else 1 << 30
@@ -219,10 +242,11 @@ class Assignment:
             raise Crowded("an expression that needs more vector registers than there are")
         register = self.where.pop(best)
         if far < 1 << 30 and best not in self.spilled and not self._reloads(best):
-            self.spilled[best] = self.function.reserve(32, 32)
-            place = (FRAME, self.spilled[best])
-            self.emit(("vector", "vmovups_store", 1, register, 0, place, None))
-        self.free.append(register)
+            size = 8 if mask else 4 * self.vectors.lanes
+            self.spilled[best] = self.function.reserve(size, size)
+            place, name = (FRAME, self.spilled[best]), "kmovw_store" if mask else "vmovups_store"
+            self.emit(("vector", name, self.vectors.lanes >> 3, register, 0, place, None))
+        self._of_kind(best).append(register)
 
     def _reloads(self, value: int) -> bool:
         """Return whether a value can be loaded again: no store came behind its load."""
@@ -237,23 +261,17 @@ class Assignment:
                 continue
             uses.pop()
             if not uses and value in self.where:
-                self.free.append(self.where.pop(value))
+                self._of_kind(value).append(self.where.pop(value))
 
     def _target(self, made: int) -> int:
         if made < TEMPORARY:
             return made
-        if not self.uses.get(made):  # nobody wants it
-            return self._spare()
-        if not self.free:
-            self._evict()
-        register = self.free.pop()
-        self.where[made] = register
-        return register
-
-    def _spare(self) -> int:
-        if not self.free:
-            self._evict()
-        return self.free[-1]
+        if self.uses.get(made):
+            return self._take(made)
+        free = self._of_kind(made)  # nobody wants it
+        if not free:
+            self._evict(made in self.masks)
+        return free[-1]
 
 
 def _sources(operation: list) -> list[int]:  # type: ignore[type-arg]
@@ -261,7 +279,7 @@ def _sources(operation: list) -> list[int]:  # type: ignore[type-arg]
     if kind in ("load", "zero", "hint", "spread"):
         return []
     if kind == "store":
-        return [operation[3]]
+        return [operation[3], *operation[6:]]
     if kind == "move":
         return [operation[4]]
     if kind == "apply":

@@ -13,6 +13,31 @@ FRAME = -2
 Place = tuple[int, int]
 """Memory: a number and bytes behind it; or `FRAME` and bytes; or `x86.RIP` and a constant."""
 
+One = tuple[int, int, int]
+"""A place and `x86.ONE`: one element for all lanes."""
+
+
+@dataclass(frozen=True)
+class VectorSet:
+    """The vector instructions of a processor.
+
+    Attributes
+    ----------
+    lanes: elements of a vector.
+    registers: how many there are.
+    homes: registers that tiles may have: as many as leave enough for what else there is.
+    extended: comparisons make masks, and one element of memory can be an operand for all lanes.
+    """
+
+    lanes: int
+    registers: int
+    homes: tuple[int, ...]
+    extended: bool
+
+
+AVX2 = VectorSet(8, 16, (14, 11, 8, 0), False)
+AVX512 = VectorSet(16, 32, (30, 26, 20, 12, 0), True)
+
 
 class Uncovered(Exception):  # noqa: N818 - a reason, not an error
     """What of a tree is not covered here: another code generator takes it."""
@@ -42,14 +67,15 @@ class Label:
 class Code:
     """Machine code: bytes, the functions in it, and the places of calls to others.
 
-    `homes` are the vector registers that register tiles may have.
+    `homes` are the registers of its vectors that register tiles may have.
     """
 
+    vectors: VectorSet = AVX2
+    homes: int = AVX2.homes[0]
     text: bytearray = field(default_factory=bytearray)
     symbols: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[int, str]] = field(default_factory=list)
     constants: list[tuple[int, bytes]] = field(default_factory=list)
-    homes: int = 14
 
     def finish(self) -> None:
         """Place the constants behind the code, and calls of functions that are inside."""

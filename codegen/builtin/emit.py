@@ -10,7 +10,7 @@ import math
 import struct
 
 from loopwright.codegen.builtin import encode as x86
-from loopwright.codegen.builtin.code import FRAME, Code, Crowded, Label, Uncovered
+from loopwright.codegen.builtin.code import FRAME, Code, Crowded, Label, Uncovered, VectorSet
 from loopwright.codegen.builtin.homes import homes_of
 from loopwright.codegen.builtin.loops import Loops
 from loopwright.codegen.builtin.places import ITEM
@@ -33,16 +33,14 @@ from loopwright.schedule.tree.grammar import (
     statements,
 )
 
-_HOMES = (14, 11, 8, 0)
-"""Registers that tiles may have: as many as leave enough for what else there is."""
 _LEVEL = 2  # of a prefetch: the second cache and those behind it
 
 
-def emit_tree(tree: Tree, threads: int) -> Code:
+def emit_tree(tree: Tree, threads: int, vectors: VectorSet) -> Code:
     """Code of a tree of one config. Raises `Uncovered`."""
-    for homes in _HOMES:
+    for homes in vectors.homes:
         try:
-            return _emitted(tree, threads, homes)
+            return _emitted(tree, threads, Code(vectors, homes))
         except Crowded:
             continue
         except (OverflowError, struct.error):
@@ -50,8 +48,7 @@ def emit_tree(tree: Tree, threads: int) -> Code:
     raise Uncovered("an expression that needs more vector registers than there are")
 
 
-def _emitted(tree: Tree, threads: int, homes: int) -> Code:
-    code = Code(homes=homes)
+def _emitted(tree: Tree, threads: int, code: Code) -> Code:
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
     _entry("__tvm_ffi_main", arguments, tree.body, threads, code)
     if tree.prepared:
@@ -83,7 +80,7 @@ class Emitter(Loops):
     """The code of one function."""
 
     def __init__(self, name: str, threads: int, code: Code) -> None:
-        super().__init__(code.homes, threads)
+        super().__init__(code.vectors, code.homes, threads)
         self.name, self.code = name, code
         self._stacked: dict[str, int] = {}  # bytes
         self._parts = 0  # tasks
@@ -164,7 +161,7 @@ class Emitter(Loops):
                 self.heap.append((buffer.name, size + -size % 64))
                 self.slot(buffer.name)
             return None
-        homes = homes_of(buffer, rest)
+        homes = homes_of(buffer, rest, self.most_lanes)
         if homes is not None:
             count = int(buffer.size) // homes.width
             if len(self.vectors.homes) + count <= self.code.homes:

@@ -1,11 +1,12 @@
-"""Encodings of x86-64: instructions of AVX, AVX2 and FMA, and the integer ones around them.
+"""Encodings of x86-64: instructions of AVX, AVX2, FMA and AVX-512, and the integer ones.
 
 Intel's manual, volume 2, has the layout: prefixes, opcode, ModRM, SIB, displacement. Tables of our
 own, since a call of an assembler library takes 10 to 100 times as long as a lookup in these, and a
 kernel has a few hundred instructions.
 
-A register is its number, 0 … 15. A memory operand is `(base, displacement)`; base `RIP` counts
-from the end of the instruction.
+A register is its number: 0 … 15, of vectors 0 … 31, of masks `MASK` + 1 … `MASK` + 7. A memory
+operand is `(base, displacement)`; base `RIP` counts from the end of the instruction. With a third
+member, `ONE`, it is one element for all lanes (AVX-512's embedded broadcast).
 """
 
 from __future__ import annotations
@@ -18,18 +19,31 @@ R8, R9, R10, R11, R12, R13, R14, R15 = range(8, 16)
 RIP = -1
 """The base of an operand in the code itself; its displacement is patched."""
 
-Memory = tuple[int, int]
+MASK = 32
+"""The number of the first mask register, k0; the low bits are those of its encoding."""
+ONE = 1
+"""The third member of a memory operand that is one element for all lanes."""
+
+Memory = tuple[int, int] | tuple[int, int, int]
 Operand = int | Memory
 
 _NO, _66, _F3, _F2 = range(4)  # mandatory prefixes, as VEX writes them
 _0F, _0F38, _0F3A = 1, 2, 3  # opcode maps
+EITHER, VEX, EVEX = range(3)  # codings that a form has
 
 
 @dataclass(frozen=True)
 class Form:
-    """An instruction with VEX: opcode, prefix, opcode map, W, whether it has an immediate byte.
+    """A vector instruction: opcode, prefix, opcode map, W, whether it has an immediate byte.
 
-    `extension` is a part of the opcode in place of a register in ModRM.
+    Attributes
+    ----------
+    extension: a part of the opcode in place of a register in ModRM.
+    coding: VEX, EVEX or either; EVEX only where its vectors or registers are AVX-512's.
+    length: of the vectors, where it is always the same: 0, 1, 2 for 16, 32, 64 bytes.
+    scale: bytes by which EVEX counts a short displacement; 0 for those of the vector.
+    evex_wide: W of EVEX, where it is not that of VEX.
+    masked: a mask chooses among lanes; its register stands in place of the immediate byte.
     """
 
     name: str
@@ -39,6 +53,11 @@ class Form:
     wide: int = 0
     immediate: bool = False
     extension: int | None = None
+    coding: int = EITHER
+    length: int | None = None
+    scale: int = 0
+    evex_wide: int = 0
+    masked: bool = False
 
 
 def _forms(*forms: Form) -> dict[str, Form]:
@@ -49,14 +68,17 @@ FORMS = _forms(
     # loads, stores and moves: register, memory or register
     Form("vmovups", 0x10),
     Form("vmovups_store", 0x11),
-    Form("vmovss", 0x10, _F3),
-    Form("vmovss_store", 0x11, _F3),
-    Form("vmovsd", 0x10, _F2),
-    Form("vmovsd_store", 0x11, _F2),
+    Form("vmovups_some", 0x11, coding=EVEX, masked=True),
+    Form("vmovss", 0x10, _F3, scale=4),
+    Form("vmovss_store", 0x11, _F3, scale=4),
+    Form("vmovsd", 0x10, _F2, scale=8, evex_wide=1),
+    Form("vmovsd_store", 0x11, _F2, scale=8, evex_wide=1),
     Form("vmovaps", 0x28),
-    Form("vbroadcastss", 0x18, _66, _0F38),
-    Form("vpbroadcastd", 0x58, _66, _0F38),
-    Form("vmovd", 0x6E, _66),
+    Form("vbroadcastss", 0x18, _66, _0F38, scale=4),
+    Form("vpbroadcastd", 0x58, _66, _0F38, scale=4),
+    Form("vmovd", 0x6E, _66, scale=4),
+    Form("kmovw", 0x90, coding=VEX, length=0),
+    Form("kmovw_store", 0x91, coding=VEX, length=0),
     # one operand
     Form("vsqrtps", 0x51),
     Form("vroundps", 0x08, _66, _0F3A, immediate=True),
@@ -64,8 +86,10 @@ FORMS = _forms(
     Form("vcvttps2dq", 0x5B, _F3),
     Form("vpermilps", 0x04, _66, _0F3A, immediate=True),
     Form("vpermpd", 0x01, _66, _0F3A, 1, immediate=True),
-    Form("vextractf128", 0x19, _66, _0F3A, immediate=True),
-    Form("vextractps", 0x17, _66, _0F3A, immediate=True),
+    Form("vextractf128", 0x19, _66, _0F3A, immediate=True, scale=16),
+    Form("vextractf32x4", 0x19, _66, _0F3A, 0, True, None, EVEX, length=2, scale=16),
+    Form("vextractf32x8", 0x1B, _66, _0F3A, 0, True, None, EVEX, length=2, scale=32),
+    Form("knotw", 0x44, coding=VEX, length=0),
     # two operands
     Form("vaddps", 0x58),
     Form("vmulps", 0x59),
@@ -76,20 +100,27 @@ FORMS = _forms(
     Form("vandps", 0x54),
     Form("vorps", 0x56),
     Form("vxorps", 0x57),
-    Form("vcmpps", 0xC2, immediate=True),
+    Form("vcmpps", 0xC2, immediate=True, coding=VEX),
     Form("vunpcklps", 0x14),
     Form("vunpckhps", 0x15),
     Form("vshufps", 0xC6, immediate=True),
-    Form("vinsertf128", 0x18, _66, _0F3A, immediate=True),
-    Form("vinsertps", 0x21, _66, _0F3A, immediate=True),
-    Form("vblendvps", 0x4A, _66, _0F3A, immediate=True),
+    Form("vcmpps_mask", 0xC2, immediate=True, coding=EVEX),
+    Form("vpcmpd_mask", 0x1F, _66, _0F3A, immediate=True, coding=EVEX),
+    Form("kandw", 0x41, coding=VEX, length=1),
+    Form("korw", 0x45, coding=VEX, length=1),
+    Form("vinsertf128", 0x18, _66, _0F3A, immediate=True, scale=16),
+    Form("vinsertf32x8", 0x1A, _66, _0F3A, 0, True, None, EVEX, length=2, scale=32),
+    Form("vinsertps", 0x21, _66, _0F3A, immediate=True, scale=4),
+    Form("vpermpd_by", 0x16, _66, _0F38, 1, coding=EVEX),
+    Form("vblendvps", 0x4A, _66, _0F3A, immediate=True, coding=VEX),
+    Form("vblendmps", 0x65, _66, _0F38, coding=EVEX, masked=True),
     Form("vpaddd", 0xFE, _66),
     Form("vpsubd", 0xFA, _66),
     Form("vpand", 0xDB, _66),
     Form("vpor", 0xEB, _66),
     Form("vpxor", 0xEF, _66),
-    Form("vpcmpgtd", 0x66, _66),
-    Form("vpcmpeqd", 0x76, _66),
+    Form("vpcmpgtd", 0x66, _66, coding=VEX),
+    Form("vpcmpeqd", 0x76, _66, coding=VEX),
     Form("vpslld", 0x72, _66, immediate=True, extension=6),
     Form("vpsrad", 0x72, _66, immediate=True, extension=4),
     # three operands: 132 is a = a c + b, 213 is a = b a + c, 231 is a = b c + a
@@ -101,20 +132,34 @@ FORMS = _forms(
 )
 
 
-def _address(reg: int, rm: Operand) -> bytes:
-    """ModRM, SIB and displacement."""
+MASKS = frozenset(("kmovw", "vcmpps_mask", "vpcmpd_mask", "kandw", "korw", "knotw"))
+"""Forms whose result is a mask."""
+_ARITHMETIC_FORMS = ("add", "mul", "sub", "min", "div", "max", "and", "or", "xor", "sqrt")
+BROADCASTS = frozenset(
+    (
+        *(f"v{name}ps" for name in (*_ARITHMETIC_FORMS, "unpckl", "unpckh", "shuf", "blendm")),
+        *("vcmpps_mask", "vpcmpd_mask", "vcvtdq2ps", "vcvttps2dq"),
+        *("vpaddd", "vpsubd", "vpand", "vpor", "vpxor"),
+        *(name for name in FORMS if name.startswith(("vfm", "vfnm"))),
+    )
+)
+"""Forms that take one element of memory for all lanes."""
+
+
+def _address(reg: int, rm: Operand, scale: int = 1) -> bytes:
+    """ModRM, SIB and displacement, in `scale` bytes where it is short."""
     field = (reg & 7) << 3
     if isinstance(rm, int):
         return bytes((0xC0 | field | rm & 7,))
-    base, offset = rm
+    base, offset = rm[:2]
     if base == RIP:
         return bytes((0x05 | field,)) + offset.to_bytes(4, "little", signed=True)
     low = base & 7
     sib = b"\x24" if low == RSP else b""
     if offset == 0 and low != RBP:
         return bytes((field | low,)) + sib
-    if -128 <= offset < 128:
-        return bytes((0x40 | field | low,)) + sib + bytes((offset & 255,))
+    if offset % scale == 0 and -128 <= (short := offset // scale) < 128:
+        return bytes((0x40 | field | low,)) + sib + bytes((short & 255,))
     return bytes((0x80 | field | low,)) + sib + offset.to_bytes(4, "little", signed=True)
 
 
@@ -122,11 +167,16 @@ def _address(reg: int, rm: Operand) -> bytes:
 def vector(
     name: str, wide: int, reg: int, source: int, rm: Operand, immediate: int | None = None
 ) -> bytes:
-    """A VEX instruction: `reg` and `rm` as ModRM has them, `source` the operand between them (0
-    where there is none). `wide` is 1 for vectors of 32 bytes, 0 for those of 16."""
+    """A vector instruction: `reg` and `rm` as ModRM has them, `source` the operand between them (0
+    where there is none). `wide` is 0, 1, 2 for vectors of 16, 32, 64 bytes. It is coded by VEX
+    where it can be."""
     form = FORMS[name]
+    if form.length is not None:
+        wide = form.length
     if form.extension is not None:  # the destination stands where others have a source
         reg, source = form.extension, reg
+    if form.coding == EVEX or (form.coding == EITHER and _is_large(wide, reg, source, rm)):
+        return _extended(form, wide, reg, source, rm, immediate)
     base = rm if isinstance(rm, int) else max(rm[0], 0)
     last = (~source & 15) << 3 | wide << 2 | form.prefix
     high = (~reg >> 3 & 1) << 7
@@ -136,6 +186,40 @@ def vector(
         middle = high | 0x40 | (~base >> 3 & 1) << 5 | form.table
         head = bytes((0xC4, middle, form.wide << 7 | last, form.opcode))
     code = head + _address(reg, rm)
+    return code if immediate is None else code + bytes((immediate,))
+
+
+def _is_large(wide: int, reg: int, source: int, rm: Operand) -> bool:
+    """Return whether an instruction is AVX-512's alone."""
+    if isinstance(rm, int):
+        return wide == 2 or max(reg, source, rm) > 15
+    return wide == 2 or max(reg, source) > 15 or len(rm) == 3
+
+
+def _extended(
+    form: Form, wide: int, reg: int, source: int, rm: Operand, immediate: int | None
+) -> bytes:
+    """An EVEX instruction."""
+    mask = 0
+    if form.masked:
+        assert immediate is not None
+        mask, immediate = immediate & 7, None
+    one = 0
+    if isinstance(rm, int):
+        base = (~rm >> 4 & 1) << 6 | (~rm >> 3 & 1) << 5
+    else:
+        base = 1 << 6 | (~max(rm[0], 0) >> 3 & 1) << 5
+        one = int(len(rm) == 3)
+    head = bytes(
+        (
+            0x62,
+            (~reg >> 3 & 1) << 7 | base | (~reg >> 4 & 1) << 4 | form.table,
+            (form.wide | form.evex_wide) << 7 | (~source & 15) << 3 | 4 | form.prefix,
+            wide << 5 | one << 4 | (~source >> 4 & 1) << 3 | mask,
+            form.opcode,
+        )
+    )
+    code = head + _address(reg, rm, 4 if one else form.scale or 16 << wide)
     return code if immediate is None else code + bytes((immediate,))
 
 

@@ -24,6 +24,7 @@ _OPERATORS = frozenset(
     ("Add", "Sub", "Mul", "Div", "Min", "Max", "LT", "LE", "GT", "GE", "EQ", "NE", "And", "Or")
     + ("LShift", "RShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
 )
+_LIMITS = {"float32.GT": "float32.Min", "float32.LT": "float32.Max"}
 _CALLS = {
     "bitwise_and": "BitwiseAnd",
     "bitwise_or": "BitwiseOr",
@@ -34,9 +35,9 @@ _CALLS = {
 
 
 @functools.cache
-def steps_of(name: str, operands: int) -> tuple[tuple[Step, ...], tuple[int, ...]]:
+def steps_of(name: str, operands: int, limits: bool) -> tuple[tuple[Step, ...], tuple[int, ...]]:
     """Steps of a function of float32, of which the last one is its value, and how often each is
-    used. Raises `Uncovered`."""
+    used. With `limits`, a choice of the lesser or greater is one step. Raises `Uncovered`."""
     if name not in ELEMENTARY:
         raise Uncovered(f"the function {name}")
     reader = _Reader(name)
@@ -45,11 +46,23 @@ def steps_of(name: str, operands: int) -> tuple[tuple[Step, ...], tuple[int, ...
         reader.known[var.name] = reader.step(("argument", n))
     last = reader.read(ELEMENTARY[name](*given, reader.bind))
     steps = reader.steps[: last + 1]  # none before the last one needs any behind it
+    if limits:
+        steps = [_as_limit(step, steps) for step in steps]
     uses = [0] * len(steps)
     for kind, *rest in steps:
         for at in rest if kind not in ("argument", "constant") else ():
             uses[at] += 1
     return tuple(steps), tuple(uses)
+
+
+def _as_limit(step: Step, steps: list[Step]) -> Step:
+    """`select(x > c, c, x)` as the least of c and x, of which x is taken if it is NaN; `<` as the
+    greatest."""
+    if step[0] == "Select":
+        kind, *compared = steps[step[1]]
+        if kind in _LIMITS and compared == [step[3], step[2]]:
+            return (_LIMITS[kind], *step[2:])
+    return step
 
 
 class _Reader:

@@ -18,7 +18,6 @@ from loopwright.schedule.tree.grammar import (
     flat,
 )
 
-_LANES = 8
 _MOST_UNROLLED = 64  # iterations of a loop that counts inside of a tile
 
 
@@ -54,13 +53,14 @@ class _Use:
     around: tuple[Var, ...]
 
 
-def homes_of(buffer: Buffer, rest: tuple[Stmt, ...]) -> Homes | None:
-    """How a register tile lies in registers; None where it has to lie in memory."""
+def homes_of(buffer: Buffer, rest: tuple[Stmt, ...], most_lanes: int) -> Homes | None:
+    """How a register tile lies in registers of so many lanes; None where it has to lie in
+    memory."""
     loops: dict[Var, Loop] = {}
     uses = list(_uses(buffer.name, rest, loops, None, ()))
     if not uses:
         return None
-    width = max((_whole(use) for use in uses), default=1)
+    width = max((_whole(use, most_lanes) for use in uses), default=1)
     short = [u for u in uses if u.written and (_lanes(u) or 1) < width]
     rounds = {var for use in short for var in use.around}
     counted: set[Var] = set()
@@ -95,9 +95,9 @@ def homes_of(buffer: Buffer, rest: tuple[Stmt, ...]) -> Homes | None:
     return Homes(width, counted)
 
 
-def _whole(use: _Use) -> int:
+def _whole(use: _Use, most_lanes: int) -> int:
     """Elements of a register, as far as an access tells."""
-    lanes = min(_lanes(use) or 1, _LANES)
+    lanes = min(_lanes(use) or 1, most_lanes)
     return 1 << (lanes.bit_length() - 1)
 
 

@@ -5,31 +5,30 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 
-from loopwright.codegen.builtin.code import Uncovered
+from loopwright.codegen.builtin.code import Uncovered, VectorSet
 from loopwright.codegen.builtin.invariants import invariants
 from loopwright.codegen.builtin.places import ITEM, Places
 from loopwright.codegen.builtin.values import ROWS, Values
 from loopwright.dsl.traversal import walk
 from loopwright.schedule.tree.grammar import Load, Loop, Position, Stmt, Store, Var, variables
 
-LANES = 8
-"""Elements of a vector."""
 _MOST_STATEMENTS = 6000  # of a function, once it is unrolled
 _MOST_HOISTED = 9  # registers that stay, those of tiles included
+_FEWEST = 8  # lanes by which a plain loop goes
 
 
 class Lanes(Places, ABC):
     """Stores of one function, by lanes."""
 
-    def __init__(self, most_homes: int) -> None:
-        super().__init__()
-        self.most_homes = most_homes
+    def __init__(self, vectors: VectorSet, most_homes: int) -> None:
+        super().__init__(vectors)
+        self.most_lanes, self.most_homes = vectors.lanes, most_homes
         self.values = Values(self)
         self._widths: dict[int, tuple[Loop, int]] = {}
         self._statements = 0
 
     @abstractmethod
-    def repeat_vectors(self, var: Var, count: int, loop: Loop) -> None:
+    def repeat_vectors(self, var: Var, count: int, loop: Loop, lanes: int) -> None:
         """A loop over so many whole vectors of a plain loop."""
 
     def _vector(self, loop: Loop) -> None:
@@ -66,7 +65,7 @@ class Lanes(Places, ABC):
         places = [(store.buffer, store.index)]
         loads = [x for x in walk(store.value) if isinstance(x, Load)]
         places += [(x.buffer, x.index) for x in loads]
-        width = LANES
+        width = self.most_lanes
         at = [x.value for x in walk(store.value) if isinstance(x, Position)]
         for inner in (t for x in at for t, _ in x.terms if not isinstance(t, Var)):
             if loop.var in set(variables(inner.value)):
@@ -94,6 +93,12 @@ class Lanes(Places, ABC):
     def _transposed(self, loop: Loop) -> int:
         """Iterations of a loop over neighbours in memory around a store whose lanes stand apart:
         some at a time, transposed in registers. How many there were."""
+        rest = int(loop.extent) % ROWS
+        whole = int(loop.extent) - rest
+        if rest > 1 and self.vectors.set.extended:  # whose store is masked
+            whole += rest
+        if not whole:
+            return 0
         inner: list[Loop] = []
         body = loop.body
         while len(body) == 1 and isinstance(body[0], Loop):
@@ -102,17 +107,16 @@ class Lanes(Places, ABC):
         store = body[0] if len(body) == 1 else None
         if not isinstance(store, Store) or not self._apart(loop, inner, store):
             return 0
-        whole = int(loop.extent) // ROWS * ROWS
         for first in range(0, whole, ROWS):
             for counts in itertools.product(*(range(int(each.extent)) for each in inner[:-1])):
                 for each, count in zip(inner, counts):
                     self.fixed[each.var] = count
-                self._rows(loop, first, inner[-1], store)
+                self._rows(loop, first, min(ROWS, whole - first), inner[-1], store)
         return whole
 
     def _apart(self, loop: Loop, inner: list[Loop], store: Store) -> bool:
         """Return whether a store is one whose rows can be transposed."""
-        if not inner or inner[-1].kind != "vectorized" or int(inner[-1].extent) not in (4, 8):
+        if not inner or inner[-1].kind != "vectorized" or int(inner[-1].extent) not in (4, 8, 16):
             return False
         if any(each.kind != "unrolled" or each.bound is not None for each in inner[:-1]):
             return False
@@ -129,7 +133,7 @@ class Lanes(Places, ABC):
         apart = steps.get(lane.var, 0) > ITEM and steps.get(loop.var) == ITEM
         return apart and self._most_lanes(lane, store) >= int(lane.extent)
 
-    def _rows(self, loop: Loop, first: int, lane: Loop, store: Store) -> None:
+    def _rows(self, loop: Loop, first: int, count: int, lane: Loop, store: Store) -> None:
         """Some rows, each a vector, stored as columns."""
         width = int(lane.extent)
         for var in (loop.var, lane.var):
@@ -138,18 +142,19 @@ class Lanes(Places, ABC):
             self.fixed[var] = 0
         self.lane = (lane.var, width)
         rows = []
-        for row in range(ROWS):
+        for row in range(count):
             self._counted()
             self.fixed[loop.var] = first + row
             rows.append(self.values.value(store.value, width))
+        rows += rows[-1:] * (ROWS - count)
         self.fixed[loop.var] = first
         (base, offset), step = self.place(store)
         self.lane = None
         for number, column in enumerate(self.values.columns(rows, width)):
-            for half in range(width // ROWS):
-                part = self.values.part(column, 4 * half)
-                at = offset + (number + 4 * half) * step
-                self.vectors.store(store.buffer.name, (base, at), ROWS, part)
+            for first in range(0, width, ROWS):
+                part = self.values.part(column, first, ROWS)
+                at = offset + (number + first) * step
+                self.vectors.store(store.buffer.name, (base, at), ROWS, part, count)
 
     def _hoist(self, var: Var, body: tuple[Stmt, ...]) -> list[int]:
         """Work out before a loop what is the same in it, as far as there are registers."""
@@ -160,7 +165,7 @@ class Lanes(Places, ABC):
                 continue
             register = self.vectors.home()
             assert register is not None
-            self.values.into(x, LANES, register)
+            self.values.into(x, self.most_lanes, register)
             self.hoisted[id(x)] = register
             made.append(register)
         return made
@@ -169,7 +174,7 @@ class Lanes(Places, ABC):
         """Return whether iterations of a plain loop are independent and go along memory."""
         if len(loop.body) != 1 or not isinstance(store := loop.body[0], Store):
             return False
-        if loop.bound is not None or int(loop.extent) < LANES:
+        if loop.bound is not None or int(loop.extent) < _FEWEST:
             return False
         loads = [x for x in walk(store.value) if isinstance(x, Load)]
         if any(x.buffer.name == store.buffer.name or x.clamped for x in loads):
@@ -194,16 +199,18 @@ class Lanes(Places, ABC):
 
     def _by_vectors(self, loop: Loop) -> None:
         """A plain loop, by vectors, and what is left of it by shorter ones."""
-        extent = int(loop.extent)
-        whole = extent // LANES
+        extent, lanes = int(loop.extent), self.most_lanes
+        while lanes > extent:
+            lanes //= 2
+        whole = extent // lanes
         if whole == 1:
-            self._lanes(loop, 0, LANES)
+            self._lanes(loop, 0, lanes)
         else:
             outer = Var(f"{loop.var.name}.vector")
-            self.repeat_vectors(outer, whole, loop)
-        at = whole * LANES
+            self.repeat_vectors(outer, whole, loop, lanes)
+        at = whole * lanes
         while at < extent:
-            width = LANES // 2
+            width = lanes // 2
             while width > extent - at:
                 width //= 2
             self._lanes(loop, at, width)
@@ -233,5 +240,5 @@ class Lanes(Places, ABC):
             return
         base, offset = place
         for lane in range(lanes):
-            element = self.values.part(value, lane)
+            element = self.values.part(value, lane, 1)
             self.vectors.store(name, (base, offset + lane * step), 1, element)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from loopwright.codegen.builtin.code import Block, Label, Uncovered
-from loopwright.codegen.builtin.lanes import LANES, Lanes
+from loopwright.codegen.builtin.code import Block, Label, Uncovered, VectorSet
+from loopwright.codegen.builtin.lanes import Lanes
 from loopwright.codegen.builtin.subscripts import value_range
-from loopwright.codegen.builtin.values import ROWS
 from loopwright.dsl.expr import ORDERS
-from loopwright.schedule.tree.grammar import Loop, Stmt, Store, Var
+from loopwright.schedule.tree.grammar import Allocate, Loop, Stmt, Store, Var, statements
 
+_MOST_KEPT = 20  # registers that stay, those of constants included
 _SHORT, _MOST_WRITTEN_OUT = 8, 96  # iterations of a short loop, and the vectors of all of them
+_MOST_OVERLAPPING = 8  # the vectors of all iterations of a short loop over tiles
 
 
 class Loops(Lanes, ABC):
@@ -23,8 +24,8 @@ class Loops(Lanes, ABC):
     unrolled: loops that count inside of register tiles.
     """
 
-    def __init__(self, most_homes: int, threads: int) -> None:
-        super().__init__(most_homes)
+    def __init__(self, vectors: VectorSet, most_homes: int, threads: int) -> None:
+        super().__init__(vectors, most_homes)
         self.threads = threads
         self.unrolled: set[Var] = set()
         self._machine_loops = 0  # inside of the loop at hand
@@ -55,7 +56,7 @@ class Loops(Lanes, ABC):
                 return
             if loop.var not in self.fixed:
                 self._scope += 1
-            done = self._transposed(loop) if extent >= ROWS else 0
+            done = self._transposed(loop)
             for at in range(done, extent):
                 self.fixed[loop.var] = at
                 self.statements(loop.body)
@@ -69,9 +70,14 @@ class Loops(Lanes, ABC):
         tiles, and where there are few, which costs less than to guess wrong at their end."""
         if loop.kind == "unrolled" or loop.var in self.unrolled:
             return True
-        if loop.kind != "serial" or loop.bound is not None or int(loop.extent) > _SHORT:
+        if loop.kind != "serial" or int(loop.extent) > _SHORT:
             return False
-        return _size(loop) <= _MOST_WRITTEN_OUT
+        most = _MOST_WRITTEN_OUT
+        if loop.bound is not None:  # the last tile overlaps: its place is a number then
+            if not (self.vectors.set.extended and self._whole(loop)):
+                return False
+            most = _MOST_OVERLAPPING
+        return _size(loop, self.most_lanes) <= most
 
     def _some(self, loop: Loop) -> None:
         """Iterations that are written out, of which the last ones may not run."""
@@ -151,6 +157,8 @@ class Loops(Lanes, ABC):
         behind = Block()
         variable.before, variable.behind, variable.start = before, behind, start
         outer, self._machine_loops = self._machine_loops, 0
+        if self.vectors.set.extended and (vector is not None or _is_innermost(inside)):
+            self.vectors.keep_constants(before.items, min(_MOST_KEPT, self.most_homes))
         if vector is not None:
             assert split is not None
             self.split[split[0]] = (variable, split[1])
@@ -164,21 +172,31 @@ class Loops(Lanes, ABC):
         function.current.append(("inside", behind))
         function.current.append(("end", counter, label))
         function.current.append(("label", end))
+        self.vectors.leave_constants()
         if made:
             self.vectors.leave(made)
             self.hoisted = {x: r for x, r in self.hoisted.items() if r not in made}
         label.aligned = not self._machine_loops
         self._machine_loops = outer + 1
 
-    def repeat_vectors(self, var: Var, count: int, loop: Loop) -> None:
-        self._repeat(var, count, None, True, None, None, (loop.var, LANES), loop)
+    def repeat_vectors(self, var: Var, count: int, loop: Loop, lanes: int) -> None:
+        self._repeat(var, count, None, True, None, None, (loop.var, lanes), loop)
 
 
-def _size(stmt: Stmt) -> int:
-    """Vectors that a statement stores, once it is unrolled."""
+def _is_innermost(body: tuple[Stmt, ...]) -> bool:
+    """Return whether statements have no loops of the machine, and no register tiles of their
+    own."""
+    return not any(
+        isinstance(s, Allocate)
+        or (isinstance(s, Loop) and s.kind not in ("vectorized", "unrolled") and s.extent != 1)
+        for s in statements(body)
+    )
+
+
+def _size(stmt: Stmt, lanes: int) -> int:
+    """Vectors of so many lanes that a statement stores, once it is unrolled."""
     if not isinstance(stmt, Loop):
         return int(isinstance(stmt, Store))
     extent = int(stmt.extent)
-    return (-(-extent // LANES) if stmt.kind == "vectorized" else extent) * sum(
-        map(_size, stmt.body)
-    )
+    count = -(-extent // lanes) if stmt.kind == "vectorized" else extent
+    return count * sum(_size(inner, lanes) for inner in stmt.body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from loopwright.codegen.builtin.code import FRAME, Place, Uncovered
+from loopwright.codegen.builtin.code import FRAME, Place, Uncovered, VectorSet
 from loopwright.codegen.builtin.homes import Homes
 from loopwright.codegen.builtin.subscripts import (
     MOST,
@@ -51,12 +51,12 @@ class Places(Subscripts):
     around: of a task, who starts it, and the number of its frame.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, vectors: VectorSet) -> None:
         super().__init__()
         self.entry = self.function.block()
         self._allocated = self.function.block()
         self._first = self.function.block()  # behind what is allocated, before all loops
-        self.vectors = Vectors(self.function)
+        self.vectors = Vectors(self.function, vectors)
         self.homes: dict[str, Homes] = {}
         self.hoisted: dict[int, int] = {}
         self.on_stack: dict[str, int] = {}

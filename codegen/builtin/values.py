@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from loopwright.codegen.builtin.code import Uncovered
 from loopwright.codegen.builtin.functions import steps_of
-from loopwright.codegen.builtin.vectors import Value
+from loopwright.codegen.builtin.vectors import WORDS, Value
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Select, Unary
 from loopwright.schedule.tree.grammar import Load, Position
 
@@ -22,15 +23,6 @@ if TYPE_CHECKING:
 _OPERATORS = {"add": "vaddps", "sub": "vsubps", "mul": "vmulps", "div": "vdivps"}
 _EXTREMES = {"min": "vminps", "max": "vmaxps"}
 _ROUNDINGS = {"round": 8, "floor": 9, "ceil": 10, "trunc": 11}
-_PREDICATES = {"lt": 0x11, "le": 0x12, "gt": 0x1E, "ge": 0x1D, "eq": 0x00, "ne": 0x04}
-_INTEGER = {  # the instruction, whether its operands and its result are turned round
-    "gt": ("vpcmpgtd", False, False),
-    "lt": ("vpcmpgtd", True, False),
-    "le": ("vpcmpgtd", False, True),
-    "ge": ("vpcmpgtd", True, True),
-    "eq": ("vpcmpeqd", False, False),
-    "ne": ("vpcmpeqd", False, True),
-}
 _SIMPLE = frozenset(("neg", "abs", "sqrt", "rsqrt", *_ROUNDINGS))
 _STEPS: dict[str, tuple[str, int | None]] = {
     "float32.Add": ("vaddps", None),
@@ -41,7 +33,6 @@ _STEPS: dict[str, tuple[str, int | None]] = {
     "float32.Max": ("vmaxps", None),
     "float32.sqrt": ("vsqrtps", None),
     **{f"float32.{name}": ("vroundps", mode) for name, mode in _ROUNDINGS.items()},
-    **{f"float32.{name.upper()}": ("vcmpps", code) for name, code in _PREDICATES.items()},
     "float32.int32": ("vcvttps2dq", None),
     "int32.float32": ("vcvtdq2ps", None),
     "int32.Add": ("vpaddd", None),
@@ -49,16 +40,14 @@ _STEPS: dict[str, tuple[str, int | None]] = {
     "int32.BitwiseAnd": ("vpand", None),
     "int32.BitwiseOr": ("vpor", None),
     "int32.BitwiseXor": ("vpxor", None),
-    "bool.And": ("vandps", None),
-    "bool.Or": ("vorps", None),
 }
-_UNORDERED = 0x03
-_LOGICAL = {"and": "vandps", "or": "vorps"}
 _ITEM = 4
 ROWS = 4
 """Rows that are transposed together."""
 _SIGN = 1 << 31
+_FROM = (0xE4, 0xF9, 0xFE, 0xFF)  # lanes from the first, second, … of four on
 _EVEN = 0xD8  # the first, the third; the second, the fourth
+_EVEN_PAIRS = (0, 2, 4, 6, 1, 3, 5, 7)  # of 64 bits, of 16 lanes
 
 
 class Values:
@@ -96,19 +85,27 @@ class Values:
         of_types = f"a cast of {x.x.dtype} to {x.dtype}" if isinstance(x, Cast) else ""
         raise Uncovered(of_types or f"the element {x!r}")
 
-    def part(self, value: Value, first: int) -> Value:
-        """Lanes of a vector from some lane on, to the end of its half, as the first of another."""
+    def part(self, value: Value, first: int, lanes: int) -> Value:
+        """So many lanes of a vector from some lane on, as the first of another."""
         if not first:
             return value
         vectors = self.vectors
-        if first >= 4:
+        if lanes == 8:
+            if first != 8:
+                raise Uncovered("parts of two registers are read at once")
+            return vectors.apply("vextractf32x8", 8, value, None, 1)
+        if first % 4 + lanes > 4:
+            raise Uncovered("parts of two registers are read at once")
+        if first >= 8:
+            value = vectors.apply("vextractf32x4", 4, value, None, first // 4)
+        elif first >= 4:
             value = vectors.apply("vextractf128", 4, value, None, 1)
-            first -= 4
-        order = sum(min(first + lane, 3) << 2 * lane for lane in range(4))
-        return vectors.apply("vpermilps", 4, value, None, order) if first else value
+        first %= 4
+        return vectors.apply("vpermilps", 4, value, None, _FROM[first]) if first else value
 
     def columns(self, rows: list[Value], lanes: int) -> list[Value]:
-        """Rows of 4 or 8 lanes as columns: of lane n, and in the upper half of lane n + 4."""
+        """Rows of 4, 8 or 16 lanes as columns: of lane n, and in the next quarters of lanes n + 4,
+        n + 8 and n + 12."""
         vectors = self.vectors
 
         def mixed(name: str, one: Value, other: Value, immediate: int | None = None) -> Value:
@@ -143,8 +140,8 @@ class Values:
         if step == _ITEM or lanes == 1:
             if rest + lanes > homes.width:
                 raise Uncovered("parts of two registers are read at once")
-            return self.part(register, rest)
-        element = self.part(register, rest)
+            return self.part(register, rest, lanes)
+        element = self.part(register, rest, 1)
         return self.vectors.apply("vbroadcastss", lanes, element)
 
     def _gathered(self, name: str, place: tuple[int, int], step: int, lanes: int) -> Value:
@@ -155,7 +152,15 @@ class Values:
             near = vectors.load(name, place, lanes)
             far = vectors.load(name, (base, offset + (lanes - 1) * _ITEM), lanes)
             made = vectors.apply("vshufps", lanes, near, far, _EVEN)
+            if lanes == 16:
+                order = vectors.pattern(tuple(n for pair in _EVEN_PAIRS for n in (pair, 0)))
+                return vectors.apply("vpermpd_by", lanes, order, made)
             return made if lanes == 4 else vectors.apply("vpermpd", lanes, made, None, _EVEN)
+        if lanes == 16:
+            low, high = (
+                self._gathered(name, (base, offset + first * step), step, 8) for first in (0, 8)
+            )
+            return vectors.apply("vinsertf32x8", lanes, low, high, 1)
         halves = []
         for half in range(0, lanes, 4):
             count = min(4, lanes - half)
@@ -200,7 +205,7 @@ class Values:
         if not _may_be_nan(x.x):
             return vectors.apply(name, lanes, one, other, None, into)
         either = vectors.apply(name, lanes, one, other)
-        mask = vectors.apply("vcmpps", lanes, one, one, _UNORDERED)
+        mask = vectors.unordered(lanes, one)
         return vectors.blend(lanes, either, one, mask, into)
 
     def _unary(self, x: Unary, lanes: int, into: int | None) -> Value:
@@ -224,13 +229,15 @@ class Values:
 
     def _function(self, op: str, operands: list[Expr], lanes: int) -> Value:
         """An elementary function, step by step; products that are used once go into sums."""
-        steps, uses = steps_of(op, len(operands))
+        steps, uses = steps_of(op, len(operands), self.vectors.set.extended)
         given = [self.value(x, lanes) for x in operands]
         made: list[Value] = []
         late: dict[int, tuple[Value, Value]] = {}  # products that wait for their sum
         for at, step in enumerate(steps):
             kind, rest = step[0], step[1:]
-            if kind == "float32.Mul" and uses[at] == 1 and _is_added(steps, at):
+            if not uses[at] and at < len(steps) - 1:
+                made.append(-1)
+            elif kind == "float32.Mul" and uses[at] == 1 and _is_added(steps, at):
                 late[at] = made[rest[0]], made[rest[1]]
                 made.append(-1)
             elif kind in ("float32.Add", "float32.Sub") and (rest[0] in late or rest[1] in late):
@@ -287,30 +294,32 @@ class Values:
         if kind == "Select":
             return vectors.blend(lanes, parts[2], parts[1], parts[0], None)
         if kind == "Not":
-            ones = vectors.constant(0xFFFFFFFF, lanes)
-            return vectors.apply("vxorps", lanes, parts[0], ones)
-        word = kind.rpartition(".")[2].lower()
-        if kind.startswith("int32.") and word in _INTEGER:
-            return self._compared(word, parts[0], parts[1], lanes)
+            return vectors.negated(lanes, parts[0])
+        if kind == "bool.And":
+            return vectors.both(lanes, *parts)
+        if kind == "bool.Or":
+            return vectors.either(lanes, *parts)
+        dtype, _, word = kind.lower().rpartition(".")
+        if word in WORDS:
+            compared = vectors.compared_integers if dtype == "int32" else vectors.compared
+            return compared(word, lanes, parts[0], parts[1])
         if kind == "float32.fabs":
             return vectors.apply("vandps", lanes, parts[0], vectors.constant(_SIGN - 1, lanes))
         raise Uncovered(f"the function {op}")
 
     def _mask(self, x: Expr, lanes: int) -> Value:
-        """A truth value: all bits of a lane, or none."""
+        """A truth value of each lane."""
         vectors = self.vectors
-        if isinstance(x, Binary) and x.op in _PREDICATES and x.x.dtype == "float32":
-            a, b = self.value(x.x, lanes), self.value(x.y, lanes)
-            return vectors.apply("vcmpps", lanes, a, b, _PREDICATES[x.op])
-        if isinstance(x, Binary) and x.op in _LOGICAL:
-            return vectors.apply(
-                _LOGICAL[x.op], lanes, self._mask(x.x, lanes), self._mask(x.y, lanes)
-            )
+        if isinstance(x, Binary) and x.op in WORDS:
+            if x.x.dtype == "float32":
+                return vectors.compared(x.op, lanes, *self._two(x, self.value, lanes))
+            if x.x.dtype == "int32":
+                return vectors.compared_integers(x.op, lanes, *self._two(x, self.integer, lanes))
+        if isinstance(x, Binary) and x.op in ("and", "or"):
+            combined = vectors.both if x.op == "and" else vectors.either
+            return combined(lanes, *self._two(x, self._mask, lanes))
         if isinstance(x, Unary) and x.op == "not":
-            ones = vectors.constant(0xFFFFFFFF, lanes)
-            return vectors.apply("vxorps", lanes, self._mask(x.x, lanes), ones)
-        if isinstance(x, Binary) and x.op in _INTEGER and x.x.dtype == "int32":
-            return self._compared(x.op, self.integer(x.x, lanes), self.integer(x.y, lanes), lanes)
+            return vectors.negated(lanes, self._mask(x.x, lanes))
         raise Uncovered(f"the condition {x!r}")
 
     def integer(self, x: Expr, lanes: int) -> Value:
@@ -330,13 +339,10 @@ class Values:
             return made
         return vectors.apply("vpaddd", lanes, made, vectors.spread(number, lanes))
 
-    def _compared(self, op: str, one: Value, other: Value, lanes: int) -> Value:
-        name, turned, negated = _INTEGER[op]
-        one, other = (other, one) if turned else (one, other)
-        mask = self.vectors.apply(name, lanes, one, other)
-        if not negated:
-            return mask
-        return self.vectors.apply("vxorps", lanes, mask, self.vectors.constant(0xFFFFFFFF, lanes))
+    def _two(
+        self, x: Binary, work: Callable[[Expr, int], Value], lanes: int
+    ) -> tuple[Value, Value]:
+        return work(x.x, lanes), work(x.y, lanes)
 
 
 def bits(value: float) -> int:

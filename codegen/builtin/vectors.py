@@ -6,13 +6,26 @@ import itertools
 import struct
 
 from loopwright.codegen.builtin import encode as x86
-from loopwright.codegen.builtin.assignment import REGISTERS, TEMPORARY, Assignment
-from loopwright.codegen.builtin.code import Place
+from loopwright.codegen.builtin.assignment import TEMPORARY, Assignment
+from loopwright.codegen.builtin.code import Place, VectorSet
 from loopwright.codegen.builtin.function import Function
 
-_LANES = 8
-_LOADS = {8: "vmovups", 4: "vmovups", 2: "vmovsd", 1: "vmovss"}
-_STORES = {8: "vmovups_store", 4: "vmovups_store", 2: "vmovsd_store", 1: "vmovss_store"}
+_LOADS = {16: "vmovups", 8: "vmovups", 4: "vmovups", 2: "vmovsd", 1: "vmovss"}
+_STORES = {lanes: f"{name}_store" for lanes, name in _LOADS.items()}
+
+_PREDICATES = {"lt": 0x11, "le": 0x12, "gt": 0x1E, "ge": 0x1D, "eq": 0x00, "ne": 0x04}
+_INTEGER = {  # the instruction, whether its operands and its result are turned round
+    "gt": ("vpcmpgtd", False, False),
+    "lt": ("vpcmpgtd", True, False),
+    "le": ("vpcmpgtd", False, True),
+    "ge": ("vpcmpgtd", True, True),
+    "eq": ("vpcmpeqd", False, False),
+    "ne": ("vpcmpeqd", False, True),
+}
+_INTEGER_PREDICATES = {"eq": 0, "lt": 1, "le": 2, "ne": 4, "ge": 5, "gt": 6}
+_UNORDERED = 0x03
+WORDS = frozenset(_PREDICATES)
+"""Comparisons, in the words of the notation."""
 
 Value = int
 """A temporary, or a register that is a home."""
@@ -21,20 +34,23 @@ Value = int
 class Vectors:
     """The vector operations of a function, and the registers that are homes."""
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, vectors: VectorSet) -> None:
+        self.function, self.set = function, vectors
         self.homes: set[int] = set()
         self._count = TEMPORARY
         self._operations: list[list] = []  # type: ignore[type-arg]
         self._known: dict[object, Value] = {}
         self._by_buffer: dict[str, dict[int, dict[int, list[tuple[object, int]]]]] = {}
         self._versions: dict[int | None, int] = {}  # of what homes hold
+        self._kept: dict[int, int] = {}  # homes of constants in the loop at hand
+        self._keeping: list[tuple] | None = None  # type: ignore[type-arg]
+        self._most_kept = 0
 
     # ---- homes ----
 
     def home(self) -> int | None:
         """A register that stays; None if no more can be spared."""
-        for register in range(REGISTERS):
+        for register in range(self.set.registers):
             if register not in self.homes:
                 self.homes.add(register)
                 return register
@@ -44,6 +60,28 @@ class Vectors:
         """Give homes back."""
         self.flush()
         self.homes.difference_update(registers)
+
+    def keep_constants(self, before: list[tuple], most: int) -> None:  # type: ignore[type-arg]
+        """Let constants of the block that begins have homes, as long as there are fewer than
+        `most`. They are loaded by items in `before`, in front of a loop."""
+        self._keeping, self._most_kept = before, most
+
+    def leave_constants(self) -> None:
+        """Give the homes of constants back, behind the loop."""
+        if self._kept:
+            self.leave(list(self._kept.values()))
+            self._kept.clear()
+        self._keeping = None
+
+    def _home_of(self, bits: int) -> int | None:
+        """The home of a constant, which is loaded before the loop at hand."""
+        register = self._kept.get(bits)
+        if register is None and self._keeping is not None and len(self.homes) < self._most_kept:
+            register = self._kept[bits] = self.home()  # type: ignore[assignment]
+            wide = self.set.lanes >> 3
+            item = ("vector", "vbroadcastss", wide, register, 0, (x86.RIP, bits), None)
+            self._keeping.append(item)
+        return register
 
     # ---- operations ----
 
@@ -68,6 +106,8 @@ class Vectors:
 
     def constant(self, bits: int, lanes: int) -> Value:
         """A number of 32 bits in all lanes."""
+        if bits and (home := self._home_of(bits)) is not None:
+            return home
         key = (bits, lanes)
         found = self._known.get(key)
         if found is None:
@@ -90,14 +130,27 @@ class Vectors:
             self._operations.append(["load", _LOADS[len(values)], len(values), found, where, ""])
         return found
 
+    def first(self, count: int) -> Value:
+        """A mask of so many lanes."""
+        key = ("first", count)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new()
+            self._operations.append(["load", "kmovw", 1, found, (x86.RIP, (1 << count) - 1), ""])
+        return found
+
     def spread(self, number: int, lanes: int) -> Value:
         """The lower half of a number in all lanes."""
         made = self._new()
         self._operations.append(["spread", number, lanes, made])
         return made
 
-    def store(self, buffer: str, place: Place, lanes: int, value: Value) -> None:
-        """Write neighbours; what is known of them is what was written."""
+    def store(
+        self, buffer: str, place: Place, lanes: int, value: Value, count: int | None = None
+    ) -> None:
+        """Write neighbours, or the first `count` of them by a mask; what is known of them is what
+        was written."""
+        mask = () if count is None or count == lanes else (self.first(count),)
         base, offset = place
         by_base = self._by_buffer.setdefault(buffer, {})
         for other in [b for b in by_base if b != base]:  # which may be the same place
@@ -105,14 +158,15 @@ class Vectors:
                 self._known.pop(key, None)
         same = by_base.setdefault(base, {})
         end = offset + 4 * lanes
-        for start in range(offset - 4 * (_LANES - 1), end, 4):
+        for start in range(offset - 4 * (self.set.lanes - 1), end, 4):
             if start in same:
                 for key, length in same[start]:
                     if start + length > offset:
                         self._known.pop(key, None)
                 same[start] = [entry for entry in same[start] if start + entry[1] <= offset]
-        self._operations.append(["store", _STORES[lanes], lanes, value, place, buffer])
-        if value >= TEMPORARY:
+        name = "vmovups_some" if mask else _STORES[lanes]
+        self._operations.append(["store", name, lanes, value, place, buffer, *mask])
+        if value >= TEMPORARY and not mask:
             key = (place, lanes, False)
             self._known[key] = value
             same.setdefault(offset, []).append((key, 4 * lanes))
@@ -145,9 +199,10 @@ class Vectors:
         return into
 
     def blend(self, lanes: int, no: Value, yes: Value, mask: Value, into: int | None) -> Value:
-        """The lanes of `yes` where those of the mask begin with a bit that is set."""
+        """The lanes of `yes` where those of the mask are true."""
         made = self._made(into)
-        self._operations.append(["blend", "vblendvps", lanes, made, no, yes, mask])
+        name = "vblendmps" if self.set.extended else "vblendvps"
+        self._operations.append(["blend", name, lanes, made, no, yes, mask])
         return made
 
     def multiply_add(
@@ -168,12 +223,52 @@ class Vectors:
         """Prefetch."""
         self._operations.append(["hint", level, place])
 
+    # ---- truth values: vectors of all bits or none, or masks of AVX-512 ----
+
+    def compared(self, word: str, lanes: int, one: Value, other: Value) -> Value:
+        """A comparison of float32."""
+        return self._floats(_PREDICATES[word], lanes, one, other)
+
+    def unordered(self, lanes: int, value: Value) -> Value:
+        """Whether a value is NaN."""
+        return self._floats(_UNORDERED, lanes, value, value)
+
+    def _floats(self, predicate: int, lanes: int, one: Value, other: Value) -> Value:
+        name = "vcmpps_mask" if self.set.extended else "vcmpps"
+        return self.apply(name, lanes, one, other, predicate)
+
+    def compared_integers(self, word: str, lanes: int, one: Value, other: Value) -> Value:
+        """A comparison of int32."""
+        if self.set.extended:
+            predicate = _INTEGER_PREDICATES[word]
+            return self.apply("vpcmpd_mask", lanes, one, other, predicate)
+        name, turned, negated = _INTEGER[word]
+        one, other = (other, one) if turned else (one, other)
+        mask = self.apply(name, lanes, one, other)
+        return self.negated(lanes, mask) if negated else mask
+
+    def both(self, lanes: int, one: Value, other: Value) -> Value:
+        """One and the other."""
+        return self.apply("kandw" if self.set.extended else "vandps", lanes, one, other)
+
+    def either(self, lanes: int, one: Value, other: Value) -> Value:
+        """One or the other."""
+        return self.apply("korw" if self.set.extended else "vorps", lanes, one, other)
+
+    def negated(self, lanes: int, mask: Value) -> Value:
+        """What is not true."""
+        if self.set.extended:
+            return self.apply("knotw", lanes, mask)
+        ones = self.constant(0xFFFFFFFF, lanes)
+        return self.apply("vxorps", lanes, mask, ones)
+
     # ---- registers ----
 
     def flush(self) -> None:
         """Write the block: what follows knows nothing of what is in registers but homes."""
         if self._operations:
-            Assignment(self.function, self._operations, self.homes).run()
+            Assignment(self.function, self._operations, self.homes, self.set).run()
             self._operations = []
+            self._keeping = None  # what follows may use registers that are written here
         self._known.clear()
         self._by_buffer.clear()

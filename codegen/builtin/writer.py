@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 
 from loopwright.codegen.builtin import encode as x86
-from loopwright.codegen.builtin.code import FRAME, Code, Label, Place
+from loopwright.codegen.builtin.code import FRAME, Code, Label, One, Place
 from loopwright.codegen.builtin.encode import RAX, RDI, RDX, RSI, RSP
 from loopwright.codegen.builtin.registers import KEPT
 
@@ -42,7 +42,7 @@ class Writer:
             if kind == "vector":
                 _, name, wide, reg, source, rm, immediate = item
                 if rm.__class__ is tuple and rm[0] in registers:
-                    rm = (registers[rm[0]], rm[1])
+                    rm = (registers[rm[0]], *rm[1:])
                     text += x86.vector(name, wide, reg, source, rm, immediate)
                 else:
                     self.vector(name, wide, reg, source, rm, immediate)
@@ -74,15 +74,15 @@ class Writer:
         register = self.registers.get(number)
         return (RSP, self.slots[number]) if register is None else register
 
-    def _memory(self, place: Place) -> x86.Memory:
-        base, offset = place
+    def _memory(self, place: Place | One) -> x86.Memory:
+        base = place[0]
         if base == FRAME:
-            return (RSP, offset)
+            return (RSP, *place[1:])
         register = self.registers.get(base)
         if register is None:
             self.text += x86.move(RAX, (RSP, self.slots[base]))
             register = RAX
-        return (register, offset)
+        return (register, *place[1:])
 
     def _into(self, number: int, write: Callable[[int], bytes]) -> None:
         """Write to a number through its register, or through the one that is free."""
@@ -95,14 +95,20 @@ class Writer:
     # ---- items ----
 
     def vector(
-        self, name: str, wide: int, reg: int, source: int, rm: int | Place, immediate: int | None
+        self,
+        name: str,
+        wide: int,
+        reg: int,
+        source: int,
+        rm: int | Place | One,
+        immediate: int | None,
     ) -> None:
         """A vector instruction; a place with base RIP has the number of a constant."""
         if isinstance(rm, int):
             self.text += x86.vector(name, wide, reg, source, rm, immediate)
         elif rm[0] == x86.RIP:
-            self.text += x86.vector(name, wide, reg, source, (x86.RIP, 0), immediate)
-            behind = int(immediate is not None)
+            self.text += x86.vector(name, wide, reg, source, (x86.RIP, 0, *rm[2:]), immediate)
+            behind = int(immediate is not None and not x86.FORMS[name].masked)
             at = len(self.text) - 4 - behind
             struct.pack_into("<i", self.text, at, behind)
             value: int | bytes = rm[1]

@@ -29,7 +29,9 @@ def loaded(signature: Any, origin: Origin, threads: int | None = None) -> Binary
             path.write_bytes(origin.read())
             binary = Binary(path, functions)
     wanted = signature.threads if threads is None else threads
-    binary.threads = min(wanted, usable_processors(), MAX_THREADS)
+    if wanted > 1:  # the processors are looked for in files
+        wanted = min(wanted, usable_processors(), MAX_THREADS)
+    binary.threads = wanted
     return binary
 
 

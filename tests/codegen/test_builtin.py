@@ -1,6 +1,7 @@
 """Built-in code: right results from every program that it covers, LLVM's for the others."""
 
 import pickle
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,13 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.build import program, space_of
+from loopwright.codegen.builtin.code import AVX2
+from loopwright.codegen.builtin.compile import vector_set
 from loopwright.codegen.builtin.elf import object_file
 from loopwright.codegen.builtin.emit import emit_tree
 from loopwright.codegen.compile import compile_by, signature
 from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.linker import disassembly
 from loopwright.codegen.library.mapped import MappedBinary
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.processors import cpu_flags
@@ -21,7 +25,7 @@ from loopwright.dsl.errors import LibraryError, TargetError
 from loopwright.dsl.oracle import evaluate, random_inputs, slack, tolerance
 from loopwright.measure.checking import difference
 from loopwright.schedule.tree.grammar import Allocate, Buffer, Linear, Load, Loop, Store, Tree, Var
-from tests.targets import narrow
+from tests.targets import AVX2_SMALL, AVX512_LARGE, HERE, narrow
 
 pytestmark = [
     pytest.mark.skipif(
@@ -69,21 +73,31 @@ def conv2d(stride):
     return lw.ops.conv2d(x, w, stride=stride, padding=1)
 
 
-def built(workload, config, threads=1):
-    """A program with its library of built-in code, and what the oracle says of it."""
-    made = program(workload, config, narrow(threads))
-    code = object_file(emit_tree(made.tree, threads))
+def wide(threads):
+    """`HERE` with the vectors of AVX-512, where it has them."""
+    if not {"avx512f", "avx512vl", "avx512dq"} <= set(cpu_flags()):
+        pytest.skip("a processor with AVX-512 is needed")
+    return replace(HERE, threads=threads, vector_bytes=64, vector_registers=32)
+
+
+MACHINES = {"AVX2": narrow, "AVX-512": wide}
+
+
+def built(workload, config, target):
+    """A program with its library of built-in code."""
+    made = program(workload, config, target)
+    code = object_file(emit_tree(made.tree, target.threads, vector_set(target)))
     return made, Library.from_object(code, signature(made, "kernel"))
 
 
-def check(workload, configs, seed=0, threads=1):
+def check(workload, configs, target, seed=0):
     """Each config, compiled directly, gives what the oracle says."""
     inputs = random_inputs(workload, np.random.default_rng(seed))
     expected = evaluate(workload, inputs)
     rest = slack(workload, inputs, expected)
     rtol, atol = tolerance(workload)
     for config in configs:
-        made, library = built(workload, config, threads)
+        made, library = built(workload, config, target)
         outputs = [np.full(p.shape, np.nan, p.dtype) for p in library.signature.outputs]
         library(*inputs, out=outputs[0] if len(outputs) == 1 else tuple(outputs))
         close = rtol, atol * made.error_growth
@@ -91,33 +105,36 @@ def check(workload, configs, seed=0, threads=1):
         assert wrong is None, f"{config}: {wrong}"
 
 
-def drawn(workload, count, seed, threads=1):
-    space = space_of(workload, narrow(threads), numerics="fast")
+def drawn(workload, count, seed, target):
+    space = space_of(workload, target, numerics="fast")
     rng = np.random.default_rng(seed)
     return [space.default, *(space.sample(rng) for _ in range(count - 1))]
 
 
+@pytest.mark.parametrize("vectors", MACHINES)
 @pytest.mark.parametrize("name", OPERATORS)
-def test_an_operator_by_drawn_configs_equals_the_oracle(name):
-    workload = lw.workload(OPERATORS[name]())
-    check(workload, drawn(workload, 3, seed=len(name)))
+def test_an_operator_by_drawn_configs_equals_the_oracle(name, vectors):
+    workload, target = lw.workload(OPERATORS[name]()), MACHINES[vectors](1)
+    check(workload, drawn(workload, 3, len(name), target), target)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("vectors", MACHINES)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_an_operator_by_many_configs_equals_the_oracle(name, threads):
-    workload = lw.workload(OPERATORS[name]())
-    check(workload, drawn(workload, 30, seed=1, threads=threads), threads=threads)
+def test_an_operator_by_many_configs_equals_the_oracle(name, threads, vectors):
+    workload, target = lw.workload(OPERATORS[name]()), MACHINES[vectors](threads)
+    check(workload, drawn(workload, 30, 1, target), target)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("vectors", MACHINES)
 @pytest.mark.parametrize("seed", range(40))
-def test_fifty_trees_of_drawn_sizes_equal_the_oracle(seed):
-    rng = np.random.default_rng(seed)
+def test_fifty_trees_of_drawn_sizes_equal_the_oracle(seed, vectors):
+    rng, target = np.random.default_rng(seed), MACHINES[vectors](1)
     for _ in range(10):
         workload = lw.workload(of_sizes(*(int(size) for size in rng.integers(1, 40, 5))))
-        check(workload, drawn(workload, 5, seed), seed)
+        check(workload, drawn(workload, 5, seed, target), target, seed)
 
 
 def of_sizes(m, n, k, r, kind):
@@ -132,63 +149,70 @@ def of_sizes(m, n, k, r, kind):
     return makers[kind % len(makers)]()
 
 
+@pytest.mark.parametrize("vectors", MACHINES)
 @pytest.mark.parametrize("name", ["matmul", "conv2d", "depthwise", "max pool", "layer norm"])
-def test_results_are_those_of_llvm_to_the_last_bit(name):
-    workload = lw.workload(OPERATORS[name]())
+def test_results_are_those_of_llvm_to_the_last_bit(name, vectors):
+    workload, target = lw.workload(OPERATORS[name]()), MACHINES[vectors](1)
     inputs = random_inputs(workload, np.random.default_rng(3))
-    made, library = built(workload, None)
-    reference = lw.build(workload, made.config, target=narrow(1))
+    made, library = built(workload, None, target)
+    reference = lw.build(workload, made.config, target=target)
     np.testing.assert_array_equal(library(*inputs), reference(*inputs))
 
 
-def test_nan_goes_through_minima_and_maxima():
+@pytest.mark.parametrize("vectors", MACHINES)
+def test_nan_goes_through_minima_and_maxima(vectors):
     x, y = t("x", 19), t("y", 19)
     (i,) = lw.indices("i")
     z = lw.tensor("z")
     z[i] = lw.max(lw.min(x[i], y[i]), 0.5)
-    library = lw.build(lw.workload(z), target=narrow(1), codegen="builtin")
+    library = lw.build(lw.workload(z), target=MACHINES[vectors](1), codegen="builtin")
     a, b = np.ones(19, np.float32), np.ones(19, np.float32)
     a[3] = b[5] = np.nan
     assert library.codegen == "builtin"
     assert np.flatnonzero(np.isnan(library(a, b))).tolist() == [3, 5]
 
 
+@pytest.mark.parametrize("vectors", MACHINES)
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid", "atan", "round"])
-def test_elementary_functions_equal_numpy_at_the_ends_of_the_type_too(name):
+def test_elementary_functions_equal_numpy_at_the_ends_of_the_type_too(name, vectors):
     x = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 88.7, -103.9, 1e-40, 2.5, 3e38], "f4")
     x = np.concatenate([x, np.random.default_rng(0).uniform(-9, 9, 501).astype("f4")])
     (i,) = lw.indices("i")
     a, y = t("a", len(x)), lw.tensor("y")
     y[i] = getattr(lw, name)(a[i])
     workload = lw.workload(y)
-    library = lw.build(workload, target=narrow(1), codegen="builtin")
+    library = lw.build(workload, target=MACHINES[vectors](1), codegen="builtin")
     with np.errstate(all="ignore"):
         (expected,) = evaluate(workload, [x])
     assert library.codegen == "builtin"
     np.testing.assert_allclose(library(x), expected, rtol=1e-6, atol=1e-37)
 
 
-def test_every_byte_of_a_kernel_disassembles():
+@pytest.mark.parametrize("target", [AVX2_SMALL, AVX512_LARGE], ids=str)
+@pytest.mark.parametrize("name", ["conv2d, bias, ReLU", "layer norm", "softmax"])
+def test_every_byte_of_a_kernel_disassembles(name, target):
     capstone = pytest.importorskip("capstone")
-    for name in ("conv2d, bias, ReLU", "layer norm"):
-        made = program(lw.workload(OPERATORS[name]()), None, narrow(2))
-        code = emit_tree(made.tree, 2)
-        end = len(code.text)
-        found = list(
-            capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm(bytes(code.text), 0)
-        )
-        last = max(n for n, i in enumerate(found) if i.mnemonic == "ret")
-        assert end - (found[last].address + 1) < 64 + 4 * 64  # constants, and what aligns them
-        ends = [i.address + i.size for i in found[:last]]
-        assert [0, *ends] == [i.address for i in found[: last + 1]]  # it stops at what is none
+    made = program(lw.workload(OPERATORS[name]()), None, target)
+    vectors = vector_set(target)
+    code = emit_tree(made.tree, 2, vectors)
+    end = len(code.text)
+    found = list(
+        capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm(bytes(code.text), 0)
+    )
+    last = max(n for n, i in enumerate(found) if i.mnemonic == "ret")
+    assert end - (found[last].address + 1) < 64 + 4 * 64  # constants, and what aligns them
+    ends = [i.address + i.size for i in found[:last]]
+    assert [0, *ends] == [i.address for i in found[: last + 1]]  # it stops at what is none
+    assert ("zmm" in " ".join(i.op_str for i in found)) == (vectors is not AVX2)
 
 
 @pytest.mark.parametrize("extent", [16, 17, 64, 96])
-def test_neighbours_that_may_be_outside_are_read_by_vectors_and_one_by_one(extent):
+@pytest.mark.parametrize("vectors", MACHINES)
+def test_neighbours_that_may_be_outside_are_read_by_vectors_and_one_by_one(extent, vectors):
     (i,) = lw.indices(i=extent)
     x, y = t("x", extent), lw.tensor("y")
     y[i] = x[i] - lw.where(i >= 1, x[i - 1], 0.0)
-    library = lw.build(lw.workload(y), target=narrow(1), codegen="builtin")
+    library = lw.build(lw.workload(y), target=MACHINES[vectors](1), codegen="builtin")
     assert library.codegen == "builtin"
     given = np.arange(extent, dtype=np.float32) ** 2
     np.testing.assert_array_equal(library(given), np.diff(given, prepend=0))
@@ -208,10 +232,29 @@ def test_a_schedule_by_hand_works_out_every_element(extent, function):
     np.testing.assert_allclose(library(a, b), expected, rtol=1e-6)
 
 
-def test_programs_of_wider_vectors_are_llvms():
-    wide = replace(narrow(1), vector_bytes=64, vector_registers=32)
-    library = lw.build(OPERATORS["matmul"](), target=wide, codegen="builtin")
-    assert library.codegen.startswith(f"{LLVM_SINCE} vectors of more than")
+def test_columns_of_fewer_than_four_rows_are_stored_by_masks():
+    workload, target = lw.workload(OPERATORS["conv2d, stride 2"]()), wide(1)
+    configs = drawn(workload, 4, 0, target)
+    check(workload, configs, target)
+    trees = (program(workload, config, target).tree for config in configs)
+    codes = (object_file(emit_tree(tree, 1, vector_set(target))) for tree in trees)
+    assert any(re.search(r"vmovups .+\{k\d\},xmm", disassembly(code)) for code in codes)
+
+
+def test_programs_for_a_processor_with_only_a_part_of_avx512_are_llvms():
+    target = {"kind": "llvm", "mcpu": "knl", "mtriple": narrow(1).triple}
+    library = lw.build(OPERATORS["matmul"](), target=target, codegen="builtin")
+    assert library.codegen == f"{LLVM_SINCE} AVX-512 without AVX512VL and AVX512DQ"
+
+
+def test_more_conditions_at_once_than_there_are_masks_are_right():
+    i = lw.indices(i=19)
+    x, y = [t(f"x{n}", 19) for n in range(12)], lw.tensor("y")
+    chosen = [lw.where(a[i] > 0.0, 1.0, 2.0) for a in x]
+    both = [lw.where(a[i] > 0.0, b, 3.0) for a, b in zip(x, reversed(chosen))]
+    y[i] = sum(chosen) * sum(both)
+    workload = lw.workload(y)
+    check(workload, [None], wide(1))
 
 
 def test_a_target_of_built_in_code_is_built_as_it_says():
@@ -324,7 +367,7 @@ def test_a_call_for_which_there_is_no_memory_fails(threads):
     body += (Store(y, at, Load(much, (Linear(), *at))),)
     tree = Tree(1, (x,), (), (y,), (), (), (Loop(i, 64, "parallel", body),))
     ours = Signature("k", (Parameter("x", (64,), "float32"),), (Parameter("y", (64,), "float32"),))
-    library = Library.from_object(object_file(emit_tree(tree, threads)), ours)
+    library = Library.from_object(object_file(emit_tree(tree, threads, AVX2)), ours)
     library.threads = threads
     import resource
 
@@ -339,7 +382,7 @@ def test_a_call_for_which_there_is_no_memory_fails(threads):
 
 def test_the_object_is_the_same_every_time():
     made = program(lw.workload(OPERATORS["conv2d"]()), None, narrow(2))
-    one, other = (object_file(emit_tree(made.tree, 2)) for _ in range(2))
+    one, other = (object_file(emit_tree(made.tree, 2, AVX2)) for _ in range(2))
     assert one == other
 
 

@@ -1,5 +1,6 @@
 """Every instruction form of built-in code disassembles to what was meant."""
 
+import itertools
 import re
 
 import pytest
@@ -14,10 +15,27 @@ LATER = tuple(f"r{n}" for n in range(8, 16))
 REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *LATER)
 REGISTERS32 = (*(f"e{name[1:]}" for name in REGISTERS[:8]), *(f"{name}d" for name in LATER))
 PLACES = [(base, offset) for base in range(16) for offset in (0, 4, -128, 128, 0x12345)]
-STORES = {"vmovups_store": "vmovups", "vmovss_store": "vmovss", "vmovsd_store": "vmovsd"}
+STORES = {"vmovups_store", "vmovups_some", "vmovss_store", "vmovsd_store", "kmovw_store"}
+EXTRACTS = {"vextractf128": 0, "vextractf32x4": 0, "vextractf32x8": 1}
 UNARY = {"vsqrtps", "vroundps", "vcvtdq2ps", "vcvttps2dq", "vpermilps", "vpermpd", "vmovaps"}
-UNARY |= {"vbroadcastss", "vpbroadcastd", "vmovups"}
-SCALAR = {"vmovss", "vmovsd", "vmovd", "vinsertps", "vextractps"}
+UNARY |= {"vbroadcastss", "vpbroadcastd", "vmovups", "knotw", "kmovw", "vpslld", "vpsrad"}
+UNARY |= {"vmovss", "vmovsd", "vmovd"}
+SCALAR = {"vmovss", "vmovss_store", "vmovsd", "vmovsd_store", "vmovd", "vinsertps"}
+HALVES = {"vinsertf128", "vextractf128", "vpermpd"}  # there are none of 16 or 64 bytes
+IN_MEMORY = STORES | {"vmovss", "vmovsd", "kmovw"}
+IN_REGISTERS = {"vpslld", "vpsrad", "knotw", "kandw", "korw"}
+LAST_WIDTH = {
+    "vbroadcastss": 0,
+    "vpbroadcastd": 0,
+    "vinsertf128": 0,
+    "vinsertf32x8": 1,
+    **EXTRACTS,
+}
+EVEX_NAMES = {"vroundps": "vrndscaleps", "vinsertf128": "vinsertf32x4", "vpand": "vpandd"}
+EVEX_NAMES |= {"vextractf128": "vextractf32x4", "vpor": "vpord", "vpxor": "vpxord"}
+NAMES = {"vpermpd_by": "vpermpd", "vcmpps": "vcmpnltps", "vcmpps_mask": "vcmpnltps"}
+NAMES |= {"vpcmpd_mask": "vpcmpnltd"} | {name: name.partition("_")[0] for name in STORES}
+OPERANDS = ((0, 0, 0), (3, 9, 12), (15, 1, 8), (8, 15, 7), (16, 20, 31), (31, 2, 17), (5, 30, 24))
 
 
 def shown(code):
@@ -28,7 +46,7 @@ def shown(code):
 
 
 def place(rm):
-    base, offset = rm
+    base, offset = rm[:2]
     sign = "-" if offset < 0 else "+"
     size = hex(abs(offset)) if abs(offset) > 9 else abs(offset)
     return f"[{REGISTERS[base]}{f' {sign} {size}' if offset else ''}]"
@@ -40,55 +58,74 @@ def memory(text):
 
 
 def vector(n, wide):
-    return f"{'y' if wide else 'x'}mm{n}"
+    return f"k{n - x86.MASK}" if n > x86.MASK else f"{'xyz'[wide]}mm{n}"
 
 
 @pytest.mark.parametrize("name", sorted(x86.FORMS))
 def test_a_vector_form_disassembles_to_its_operands(name):
     form = x86.FORMS[name]
-    number = 5 if form.immediate else None
-    for wide in (0, 1):
-        if wide and name in SCALAR | {"vmovss_store", "vmovsd_store"}:
-            continue
-        for reg, source, other in ((0, 0, 0), (3, 9, 12), (15, 1, 8), (8, 15, 7)):
-            for rm in (other, (other, 0), (other, 132)):
-                text = expected(name, wide, reg, source, rm)
-                if text is None:
-                    continue
-                between = 0 if name in UNARY | SCALAR - {"vinsertps"} | STORES.keys() else source
-                between = 0 if name == "vextractf128" or form.extension is not None else between
-                assert memory(shown(x86.vector(name, wide, reg, between, rm, number))) == text
+    number = x86.MASK + 3 if form.masked else 5 if form.immediate else None
+    for wide, given in itertools.product((0, 1, 2), OPERANDS):
+        for reg, source, rm in operands(name, *given):
+            large = is_large(wide, reg, source, rm)
+            if not has(name, wide, large):
+                continue
+            code = x86.vector(name, wide, reg, source, rm, number)
+            assert memory(shown(code)) == expected(name, wide, reg, source, rm, code[0] == 0x62)
+            if form.coding == x86.EITHER:
+                assert (code[0] == 0x62) == large, "the longer coding where the shorter will do"
 
 
-def expected(name, wide, reg, source, rm):
-    """What a form should read as; None for operands that it has not."""
-    in_memory = isinstance(rm, tuple)
+def operands(name, reg, source, other):
+    """Operands of a form: registers, and places of each kind that it may have."""
+    base = other % 16
+    if name.startswith("k"):
+        reg, source, other = (x86.MASK + 1 + n % 7 for n in (reg, source, other))
+    elif name in x86.MASKS:
+        reg = x86.MASK + 1 + reg % 7
+    elif name == "vmovd":
+        other = base
+    if name in UNARY | STORES | EXTRACTS.keys():
+        source = 0
+    places = [(base, 0), (base, 132), (base, -256), (base, 0x12340)]
+    places += [(base, 192, x86.ONE)] if name in x86.BROADCASTS else []
+    places = [] if name in IN_REGISTERS else places
+    return [(reg, source, rm) for rm in [other] * (name not in IN_MEMORY) + places]
+
+
+def is_large(wide, reg, source, rm):
+    """Whether operands are AVX-512's alone."""
+    registers = [n for n in (reg, source, rm) if isinstance(n, int) and n < x86.MASK]
+    return wide == 2 or max(registers, default=0) > 15 or (isinstance(rm, tuple) and len(rm) == 3)
+
+
+def has(name, wide, large):
+    """Whether a processor has a form for vectors of a width."""
     form = x86.FORMS[name]
-    number = ", 5" if form.immediate else ""
-    a, b = vector(reg, wide), vector(source, wide)
-    narrow = {"vbroadcastss", "vpbroadcastd", "vinsertf128", "vextractf128"}
-    c = place(rm) if in_memory else vector(rm, wide and name not in narrow)
-    if name in STORES:
-        return f"{STORES[name]} {c}, {a}" if in_memory else None
-    if name in ("vmovss", "vmovsd"):
-        return f"{name} {a}, {c}" if in_memory else None
-    if name == "vmovd":
-        return f"vmovd {a}, {c if in_memory else REGISTERS32[rm]}"
-    if name == "vextractps":
-        return f"vextractps {c}, {a}{number}" if in_memory else None
-    if name in ("vpermpd", "vinsertf128", "vextractf128") and not wide:
-        return None
-    if name == "vextractf128":
-        return f"vextractf128 {c}, {a}{number}"
-    if form.extension is not None:
-        return None if in_memory else f"{name} {a}, {c}{number}"
-    if name in UNARY:
-        return f"{name} {a}, {c}{number}"
+    if large and form.coding == x86.VEX:
+        return False
+    if name in HALVES | {"vpermpd_by"} and not wide:
+        return False
+    return form.length in (None, wide) and wide <= (0 if name in SCALAR else 2 - (name in HALVES))
+
+
+def expected(name, wide, reg, source, rm, extended):
+    """What a form should read as."""
+    form = x86.FORMS[name]
+    first = vector(reg, wide)
+    if isinstance(rm, tuple):
+        last = place(rm) + (f"{{1to{4 << wide}}}" if len(rm) == 3 else "")
+    else:
+        last = REGISTERS32[rm] if name == "vmovd" else vector(rm, LAST_WIDTH.get(name, wide))
+    shape = [first, last] if name in UNARY else [first, vector(source, wide), last]
+    shape = [last, first] if name in STORES | EXTRACTS.keys() else shape
+    shape[0] += " {k3}" if form.masked else ""
     if name == "vblendvps":
-        return f"{name} {a}, {b}, {c}, {vector(0, wide)}"
-    if name == "vcmpps":
-        return f"vcmpnltps {a}, {b}, {c}"
-    return f"{name} {a}, {b}, {c}{number}"
+        shape.append(vector(0, wide))
+    elif form.immediate and "cmp" not in name:
+        shape.append("5")
+    names = NAMES | EVEX_NAMES if extended else NAMES
+    return f"{names.get(name, name)} {', '.join(shape)}"
 
 
 @pytest.mark.parametrize("rm", PLACES, ids=place)
