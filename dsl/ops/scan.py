@@ -1,6 +1,7 @@
 """Scans: sums, products and maxima of all elements up to each one.
 
-In blocks: every element from those of its own block, by a masked reduction, and from the results
+A reduction over all elements with a test of their places, which schedules turn into one loop where
+rows are long. Rows of fixed length are scanned in blocks: every element from those of its own block, by a masked reduction, and from the results
 of the blocks before it, which are scanned likewise. That is 32 operations an element in place of
 the n of a plain sum, all of them reductions that every schedule knows.
 """
@@ -16,6 +17,7 @@ from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.expr import Const, Expr, as_expr
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ops.check import any_shape, axis_of
+from loopwright.dsl.size import Size
 from loopwright.dsl.tensor import Tensor
 
 _BLOCK = 32
@@ -67,23 +69,25 @@ def _scan(
     wide = "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
     start = as_expr(identity, like=Const(0, wide))
     axes = [Index(f"i{d}", n) for d, n in enumerate(shape)]
-    n, i = shape[at], axes[at]
+    n, i, out = shape[at], axes[at], Tensor(op)
 
     def element(tensor: Tensor, *place: Affine | Index) -> Expr:
         """An element of the row, its place along the axis given."""
         value: Expr = tensor[(*axes[:at], *place, *axes[at + 1 :])]
         return value
 
-    def given(place: Affine) -> Expr:
+    def given(place: Affine | Index) -> Expr:
         """Element of x at a place counted from where the scan begins."""
-        return f.cast(element(x, n - 1 - place if reverse else place), wide)
+        return f.cast(element(x, n - 1 - place if turned else place), wide)
 
-    place = n - 1 - i if reverse else i.affine()
-    out = Tensor(op)
-    if n <= 2 * _BLOCK:
+    is_open = isinstance(n, Size)
+    turned = reverse and not is_open
+    place = n - 1 - i if turned else i.affine()
+    if is_open or n <= 2 * _BLOCK:
         k = Index("k", n)
         whole = Tensor(f"{op}_whole")
-        before = k < place if exclusive else k <= place
+        first, last = (place, k) if reverse and is_open else (k, place)
+        before = first < last if exclusive else first <= last
         whole[tuple(axes)] = reduce(f.where(before, given(k.affine()), start))
         out[tuple(axes)] = f.cast(whole[tuple(axes)], x.dtype)
         return out
