@@ -24,7 +24,13 @@ _BLOCK = 32
 _Combine = Callable[[Any, Any], Expr]
 
 
-def cumsum(x: Tensor, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Tensor:
+def cumsum(
+    x: Tensor,
+    axis: int = -1,
+    exclusive: bool = False,
+    reverse: bool = False,
+    in_blocks: bool = True,
+) -> Tensor:
     """`out[i] = sum over k <= i of x[k]` along an axis.
 
     Parameters
@@ -33,13 +39,23 @@ def cumsum(x: Tensor, axis: int = -1, exclusive: bool = False, reverse: bool = F
         bfloat16 are added up in float32.
     exclusive: k < i.
     reverse: k >= i, or k > i.
+    in_blocks: whether long rows are summed in blocks, at once. Else one loop goes over each row on
+        processors, and GPUs take n terms for each element. Rows of open size are never in blocks.
     """
-    return _scan("cumsum", f.sum, lambda a, b: a + b, 0, x, axis, exclusive, reverse)
+    how = exclusive, reverse, in_blocks
+    return _scan("cumsum", f.sum, lambda a, b: a + b, 0, x, axis, *how)
 
 
-def cumprod(x: Tensor, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Tensor:
+def cumprod(
+    x: Tensor,
+    axis: int = -1,
+    exclusive: bool = False,
+    reverse: bool = False,
+    in_blocks: bool = True,
+) -> Tensor:
     """`out[i] = product over k <= i of x[k]` along an axis; else as `cumsum`."""
-    return _scan("cumprod", f.prod, lambda a, b: a * b, 1, x, axis, exclusive, reverse)
+    how = exclusive, reverse, in_blocks
+    return _scan("cumprod", f.prod, lambda a, b: a * b, 1, x, axis, *how)
 
 
 def cummax(x: Tensor, axis: int = -1, reverse: bool = False) -> Tensor:
@@ -61,6 +77,7 @@ def _scan(
     axis: int,
     exclusive: bool,
     reverse: bool,
+    in_blocks: bool = True,
 ) -> Tensor:
     shape = any_shape(op, "x", x, 1)
     if x.dtype == "bool":
@@ -80,13 +97,13 @@ def _scan(
         """Element of x at a place counted from where the scan begins."""
         return f.cast(element(x, n - 1 - place if turned else place), wide)
 
-    is_open = isinstance(n, Size)
-    turned = reverse and not is_open
+    whole_rows = isinstance(n, Size) or not in_blocks
+    turned = reverse and not whole_rows
     place = n - 1 - i if turned else i.affine()
-    if is_open or n <= 2 * _BLOCK:
+    if whole_rows or n <= 2 * _BLOCK:
         k = Index("k", n)
         whole = Tensor(f"{op}_whole")
-        first, last = (place, k) if reverse and is_open else (k, place)
+        first, last = (place, k) if reverse and whole_rows else (k, place)
         before = first < last if exclusive else first <= last
         whole[tuple(axes)] = reduce(f.where(before, given(k.affine()), start))
         out[tuple(axes)] = f.cast(whole[tuple(axes)], x.dtype)
