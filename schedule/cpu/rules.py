@@ -87,9 +87,7 @@ def _scan_sketch(nest: Nest, scan: Scan) -> NestSketch:
     vectors where these lie along rows."""
     rows = tuple(a for a in nest.axes if a != scan.axis)
     steps = {a: [stride(r.tensor, r.index, a) for r in nest.reads()] for a in rows}
-    vectors = [
-        a for a in rows if stride(nest.out, nest.index, a) == 1 and set(steps[a]) <= {0, 1}
-    ]
+    vectors = [a for a in rows if stride(nest.out, nest.index, a) == 1 and set(steps[a]) <= {0, 1}]
     tiled = () if vectors else rows[-1:]
     return NestSketch(nest, vectors[0] if vectors else None, tiled, rows, (), scan=scan)
 
