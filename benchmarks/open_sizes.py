@@ -1,14 +1,17 @@
 """Libraries of open sizes beside others that take any size, and beside programs of one size each.
 
-    python benchmarks/open_sizes.py --minutes 10 dense attention conv softmax layer_norm
-    python benchmarks/open_sizes.py --sizes 12 --reference 64 softmax
+    python benchmarks/open_sizes.py FOLDER --minutes 240
+    python benchmarks/open_sizes.py FOLDER --minutes 20 --tuning 2 --sizes 24 softmax
 
 Every row is tuned once for all sizes, exported, and called at sizes drawn evenly in the logarithm,
 which the search did not see. torch, onnxruntime and OpenVINO run one model with a dynamic axis.
-With `--reference TRIALS` each size is tuned alone as well. Each side runs in a process of its
-own, by turns. Prints for each row: the library's size, the best peer's time and the reference's
-over ours (geometric mean, least), the share of sizes at which we are the fastest, and how much
-slower the chosen program is than the best of the library (geometric mean, most).
+Then, in the minutes that are left, sizes are tuned alone too, those of all rows by turns. FOLDER
+keeps the libraries and what was timed: the same command goes on, and prints the table again.
+
+Each side runs in a process of its own, by turns. Columns: the library's size; the time of a
+program tuned for the size alone over ours (geometric mean, least), and at how many sizes; the best
+peer's time over ours, and the share of sizes at which that is 1 or more; the chosen program's time
+over that of the best in the library.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +34,7 @@ ROUNDS = 3
 SECONDS = 0.03  # of calls of one size, in one round
 PEERS = ("torch", "onnxruntime", "openvino")
 THREADS = 2
+BATCH = 8  # sizes that are timed together
 
 
 def dense(shape: tuple[int, int]) -> Callable[[Any], Any]:
@@ -78,43 +81,137 @@ ROWS: dict[str, tuple[Callable[[Any], Any], int, int]] = {
 }
 
 
+class Rows:
+    """The rows of the table, as far as a folder has them, and the time that is left."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.folder = options, Path(options.folder)
+        self.end = time.monotonic() + 60 * options.minutes
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.results = self.folder / "results.jsonl"
+        self.known: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
+        for line in self.results.read_text().splitlines() if self.results.exists() else ():
+            if line.endswith("}"):  # else it was cut off
+                self.add(json.loads(line))
+
+    def add(self, result: dict[str, Any]) -> None:
+        """Take in the times of a row at a size."""
+        key = result["row"], result["kind"]
+        self.known.setdefault(key, {})[result["n"]] = result["seconds"]
+
+    def left(self) -> float:
+        """Minutes."""
+        return (self.end - time.monotonic()) / 60
+
+    def sizes(self, row: str) -> list[int]:
+        """Sizes of a row in random order."""
+        _, low, high = ROWS[row]
+        rng = np.random.default_rng(self.options.seed)
+        drawn = (round(low * (high / low) ** rng.random()) for _ in range(self.options.sizes))
+        return list(dict.fromkeys(drawn))
+
+    def run(self) -> None:
+        """Do what the folder lacks, as far as time goes."""
+        for row in self.options.rows:
+            if not (self.folder / row / "ours.so").exists() and self.left() >= self.options.tuning:
+                self.tune(row)
+        tuned = [row for row in self.options.rows if (self.folder / row / "ours.so").exists()]
+        for kind in ("peers", "alone")[: 1 + (self.options.reference > 0)]:
+            batches = {
+                row: [n for n in self.sizes(row) if n not in self.known.get((row, kind), {})]
+                for row in tuned
+            }
+            for first in range(0, self.options.sizes, BATCH):
+                for row in tuned:
+                    batch = batches[row][first : first + BATCH]
+                    if batch and self.left() > 0:
+                        self.time(row, kind, batch)
+
+    def tune(self, row: str) -> None:
+        """Tune a row for all sizes."""
+        make, low, high = ROWS[row]
+        workload = lw.workload(make(lw.dim("n", low, high)))
+        tuned = lw.tune(
+            workload, minutes=self.options.tuning, threads=THREADS, records=None, progress=False
+        )
+        (self.folder / row).mkdir(exist_ok=True)
+        tuned.library.export(self.folder / row / "ours.so")
+
+    def time(self, row: str, kind: str, sizes: list[int]) -> None:
+        """Time a row at some sizes, and keep it."""
+        folder, sides = self.folder / row, ["ours", *PEERS]
+        if kind == "alone":
+            sizes, sides = [n for n in sizes if self.tuned_alone(row, n)], ["ours", "alone"]
+        times = timed(sides, row, folder, sizes) if sizes else {}
+        if kind == "peers":
+            times |= choice(row, folder, sizes)
+        with self.results.open("a") as file:
+            for k, n in enumerate(sizes):
+                seconds = {side: float(t[k]) for side, t in times.items()}
+                result = {"row": row, "kind": kind, "n": n, "seconds": seconds}
+                file.write(json.dumps(result) + "\n")
+                self.add(result)
+        print(f"{row}, {kind}: {len(self.known.get((row, kind), {}))} sizes", file=sys.stderr)
+
+    def tuned_alone(self, row: str, n: int) -> bool:
+        """Return whether there is a library of one size, for which there may be time."""
+        path = self.folder / row / f"alone{n}.so"
+        if not path.exists() and self.left() > 0:
+            alone = lw.tune(
+                ROWS[row][0](n),
+                trials=self.options.reference,
+                threads=THREADS,
+                records=None,
+                progress=False,
+            )
+            alone.library.export(path)
+        return path.exists()
+
+    def line(self, row: str) -> str:
+        """The row of the table."""
+        peers = list(self.known.get((row, "peers"), {}).values())
+        alone = list(self.known.get((row, "alone"), {}).values())
+        path = self.folder / row / "ours.so"
+        size = f"{path.stat().st_size / 1e6:.2f} MB" if path.exists() else ""
+        share = [t["alone"] / t["ours"] for t in alone]
+        ratios = [min(t[p] for p in PEERS) / t["ours"] for t in peers]
+        lost = [t["chosen"] / t["best"] for t in peers]
+        fastest = f"{np.mean(np.array(ratios) >= 1):.0%} of {len(ratios)}" if ratios else ""
+        most = f", most {max(lost):.2f}" if lost else ""
+        return (
+            f"| {row} | {size} | {_mean(share)} | {len(share)} | {_mean(ratios)} | {fastest} "
+            f"| {_geometric(lost)}{most} |"
+        )
+
+
 def main() -> None:
-    """Print the table."""
+    """Do what is left, and print the table."""
     if sys.argv[1:2] == ["--child"]:
         side, row, folder, sizes = sys.argv[2:6]
         print(json.dumps(measured(side, row, Path(folder), json.loads(sizes))))
         return
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("rows", nargs="*", default=list(ROWS))
-    parser.add_argument("--minutes", type=float, default=10, help="of tuning for each row")
-    parser.add_argument("--sizes", type=int, default=40)
-    parser.add_argument("--reference", type=int, default=0, help="trials for each size alone")
+    parser.add_argument("folder")
+    parser.add_argument("rows", nargs="*", help=f"of {', '.join(ROWS)}; all by default")
+    parser.add_argument("--minutes", type=float, default=240, help="in all")
+    parser.add_argument("--tuning", type=float, default=10, help="minutes of tuning for each row")
+    parser.add_argument("--sizes", type=int, default=200)
+    parser.add_argument("--reference", type=int, default=64, help="trials for each size alone")
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    print("| row | tuned | library | best peer / ours | fastest | reference / ours | choice |")
+    options = parser.parse_intermixed_args()
+    options.rows = options.rows or list(ROWS)
+    if unknown := set(options.rows) - set(ROWS):
+        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    rows = Rows(options)
+    rows.run()
+    print("| row | library | alone / ours | sizes | best peer / ours | 1 or more at | choice |")
     print("|---|---|---|---|---|---|---|")
-    for row in options.rows or ROWS:
-        with tempfile.TemporaryDirectory() as folder:
-            line(row, Path(folder), options)
+    for row in options.rows:
+        print(rows.line(row))
 
 
-def line(row: str, folder: Path, options: argparse.Namespace) -> None:
-    """Print one row of the table, and what each size took on standard error."""
-    make, low, high = ROWS[row]
-    start = time.monotonic()
-    tuned = lw.tune(
-        make(lw.dim("n", low, high)), minutes=options.minutes, threads=THREADS, records=None
-    )
-    minutes = (time.monotonic() - start) / 60
-    path = tuned.library.export(folder / "ours.so")
-    rng = np.random.default_rng(options.seed)
-    sizes = sorted({round(low * (high / low) ** rng.random()) for _ in range(options.sizes)})
-    sides = ["ours", *PEERS]
-    if options.reference:
-        for n in sizes:
-            alone = lw.tune(make(n), trials=options.reference, threads=THREADS, records=None)
-            alone.library.export(folder / f"alone{n}.so")
-        sides.append("reference")
+def timed(sides: list[str], row: str, folder: Path, sizes: list[int]) -> dict[str, np.ndarray]:
+    """The least seconds of each side at each size, infinite for a side that fails."""
     times = {side: np.full(len(sizes), np.inf) for side in sides}
     for _ in range(ROUNDS):
         for side in sides:
@@ -124,28 +221,26 @@ def line(row: str, folder: Path, options: argparse.Namespace) -> None:
                 print(f"{row}: {side}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
                 continue
             times[side] = np.minimum(times[side], json.loads(done.stdout.splitlines()[-1]))
-    for k, n in enumerate(sizes):
-        shown = ", ".join(f"{side} {1e6 * t[k]:.1f}" for side, t in times.items())
-        print(
-            f"{row} {n}: {shown} µs, program {tuned.library.explain(n=n).rule.program}",
-            file=sys.stderr,
-        )
+    return times
+
+
+def choice(row: str, folder: Path, sizes: list[int]) -> dict[str, np.ndarray]:
+    """Seconds of the program that the library chooses at each size, and of its best one."""
+    make, low, high = ROWS[row]
+    library = lw.load(folder / "ours.so")
     sampled = [{"n": n} for n in sizes]
-    every = program_seconds([tuned.library], tuned.workload, sampled, rng)
-    chosen = [tuned.library.explain(n=n).rule.program for n in sizes]
-    lost = every[chosen, np.arange(len(sizes))] / every.min(axis=0)
-    ratios = np.min([times[p] for p in PEERS], axis=0) / times["ours"]
-    alone = times["reference"] / times["ours"] if options.reference else np.array([np.nan])
-    print(
-        f"| {row} | {minutes:.1f} min | {path.stat().st_size / 1e6:.2f} MB "
-        f"| {_mean(ratios)} | {np.mean(ratios >= 1):.0%} | {_mean(alone)} "
-        f"| {np.exp(np.log(lost).mean()):.3f}, most {lost.max():.2f} |",
-        flush=True,
-    )
+    workload = lw.workload(make(lw.dim("n", low, high)))
+    every = program_seconds([library], workload, sampled, np.random.default_rng(0))
+    chosen = [library.explain(n=n).rule.program for n in sizes]
+    return {"chosen": every[chosen, np.arange(len(sizes))], "best": every.min(axis=0)}
 
 
-def _mean(ratios: np.ndarray) -> str:
-    return f"{np.exp(np.log(ratios).mean()):.2f}, least {ratios.min():.2f}"
+def _mean(ratios: list[float]) -> str:
+    return f"{_geometric(ratios)}, least {min(ratios):.2f}" if ratios else ""
+
+
+def _geometric(ratios: list[float]) -> str:
+    return f"{np.exp(np.log(ratios).mean()):.3f}" if ratios else ""
 
 
 def measured(side: str, row: str, folder: Path, sizes: list[int]) -> list[float]:
@@ -157,7 +252,7 @@ def measured(side: str, row: str, folder: Path, sizes: list[int]) -> list[float]
         for t in lw.workload(make(sizes[0])).inputs
         if t.constant
     }
-    call = {"ours": ours, "reference": reference, "torch": torch_call}.get(side, onnx_call)
+    call = {"ours": ours, "alone": alone, "torch": torch_call}.get(side, onnx_call)
     run = call(side, row, folder, weights)
     seconds = []
     for n in sizes:
@@ -184,7 +279,7 @@ def ours(_: str, row: str, folder: Path, weights: dict[str, Any]) -> Any:
     return lambda n, inputs: library.prepare_call(*inputs)
 
 
-def reference(_: str, row: str, folder: Path, weights: dict[str, Any]) -> Any:
+def alone(_: str, row: str, folder: Path, weights: dict[str, Any]) -> Any:
     """A library of ours for each size."""
     return lambda n, inputs: lw.load(folder / f"alone{n}.so").bind(**weights).prepare_call(*inputs)
 

@@ -100,7 +100,8 @@ class _OpenTuning:
                 break
         with self.watch.part("generalizing"):
             candidates = self._candidates()
-        result = self._measured(candidates) if self.budget.trials else self._unmeasured(candidates)
+        measures = bool(self.budget.trials and candidates)
+        result = self._measured(candidates) if measures else self._unmeasured(candidates)
         if self.interrupted:
             raise Interrupted(result)
         return result
@@ -133,8 +134,8 @@ class _OpenTuning:
         each, as many as there is time for."""
         programs: dict[tuple[Any, ...], OpenProgram] = {}
         for number, (sizes, config) in enumerate(self._configs()):
-            if self._past(_GENERALIZED) and number >= len(self.searches):
-                break
+            if programs and self._past(_GENERALIZED) and number >= len(self.searches):
+                break  # the best of every search may have no form for other sizes
             with contextlib.suppress(ConfigError):  # a rewrite may have no form for other sizes
                 made = open_program(self.workload, self.target, config, sizes)
                 programs.setdefault((made.config, made.dims), made)

@@ -79,6 +79,9 @@ def _arithmetic(structure: NestSketch, context: NestContext) -> float:
     nest = structure.nest
     if is_order(nest):  # of a few bytes, one after the other
         return PRIOR.ordered_cycles * math.prod(map(extent, indices(nest.reads()[0])))
+    if structure.scan is not None:
+        rows = math.prod(best_tile(structure, context)) if structure.tile else 1
+        return PRIOR.scanned_cycles * nest.size / rows
     predicates = structure.predicates
     tile = {}
     if structure.vector is not None and has_reuse(nest):

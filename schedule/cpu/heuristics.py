@@ -19,6 +19,10 @@ class CpuHeuristics:
     """Elements of a row whose order is told by comparing all with all, at most."""
     ordered_steps: int = 32
     """Steps of a loop for which an element counts that is put in order."""
+    scanned_elements: int = 64
+    """A running result of more elements is a loop; of fewer, vectors of masked sums."""
+    scanned_rows: int = 4
+    """Rows, or vectors of them, whose running results are kept at once: an addition's latency."""
     gather_cost: float = 4.0
     """Cost of a read that is no vector."""
     sliding_cost: float = 0.2
@@ -93,6 +97,8 @@ class PriorHeuristics:
     """One multiply-add, where each loads both of its operands."""
     element_operations: float = 1.0
     """Operations of an element where nothing is used again: loads and stores stand between."""
+    scanned_cycles: float = 4.0
+    """A step of a running result: it waits for the one before it."""
     ordered_cycles: float = 10.0
     """An element of a row that is put in order."""
 

@@ -31,6 +31,7 @@ from loopwright.schedule.program.nest import (
     terms,
 )
 from loopwright.schedule.program.plan import Prefetch
+from loopwright.schedule.program.scan import Scan
 from loopwright.schedule.sketch.sketch import NestSketch, Packed
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
@@ -78,7 +79,7 @@ class NestLowering:
 
     def lower(self) -> list[Stmt]:
         """Blocks, tiles of a block, and the register tile inside."""
-        body = tuple(self._row() if is_order(self.nest) else self._register_tile())
+        body = tuple(self._innermost())
         order = self.sketch.order
         for axis in reversed(order):
             for packed in self.sketch.packed:
@@ -91,6 +92,33 @@ class NestLowering:
         for axis in (a for a in reversed(self.nest.axes) if a in order):
             body = (Loop(self.axes[axis].block, self.axes[axis].blocks, kind, body),)
         return list(body)
+
+    def _innermost(self) -> list[Stmt]:
+        if is_order(self.nest):
+            return self._row()
+        return self._register_tile() if self.sketch.scan is None else self._scan(self.sketch.scan)
+
+    def _scan(self, scan: Scan) -> list[Stmt]:
+        """The running results of a register tile, each written behind its step, or before it."""
+        tile, step, count = self.sketch.tile, self.var(scan.axis.name), extent(scan.axis)
+        along = Linear(((step, -1),), count - 1) if scan.backward else Linear(((step, 1),))
+        place = dict.fromkeys((scan.axis, *self.nest.reduce), along)
+        acc = self._accumulator()
+
+        def update(at: dict[Index, Linear]) -> Stmt:
+            return self._update(acc, tuple(at.values()), at, place, scan.body)
+
+        add = self.tiles.inside(tile, update, "at")
+        write = self.tiles.inside(tile, lambda at: self._write(at, acc, place), "out")
+        body = (*write, *add) if scan.exclusive else (*add, *write)
+        start = self.tiles.inside(tile, lambda at: self._start(acc, at), "init")
+        return [Allocate(acc), *start, Loop(step, count, "serial", body)]
+
+    def _accumulator(self) -> Buffer:
+        """The results of a register tile."""
+        shape = tuple(self.sizes[a] for a in self.sketch.tile)
+        name = self.storage.unused(f"acc{self.number or ''}")
+        return Buffer(name, shape, self.nest.result.dtype, "register")
 
     def _row(self) -> list[Stmt]:
         """One row of an order: the loop over ranks around that over places."""
@@ -110,14 +138,12 @@ class NestLowering:
             return self._writes()
         tile = self.sketch.tile
         across = self.sketch.vector if self.sketch.vector in self.nest.reduce else None
-        shape = tuple(self.sizes[a] for a in tile)
-        name = self.storage.unused(f"acc{self.number or ''}")
-        acc = Buffer(name, shape, self.nest.result.dtype, "register")
+        acc = self._accumulator()
         loops = reduction_loops(self.sketch, self.values, self.sizes, across, self.var)
         stmts: list[Stmt] = [Allocate(acc)]
         held = acc
         if loops.blocked:
-            held = replace(acc, name=self.storage.unused(f"{name}_sum"), scope="heap")
+            held = replace(acc, name=self.storage.unused(f"{acc.name}_sum"), scope="heap")
             stmts.append(Allocate(held))
         stmts += self.tiles.inside(tile, lambda at: self._start(held, at), "init")
         stmts += self._reduction(acc, held, loops)
@@ -175,7 +201,7 @@ class NestLowering:
         predicates = self.sketch.predicates
 
         def update(at: dict[Index, Linear]) -> Stmt:
-            return self._update(acc, tuple(at.values()), at, loops.place)
+            return self._update(acc, tuple(at.values()), at, loops.place, predicates.body)
 
         def vectors(body: list[Stmt], at: dict[Index, Linear]) -> list[Stmt]:
             return self._where(predicates.places, at, loops, wrapped(body, loops.inside))
@@ -275,11 +301,12 @@ class NestLowering:
         where: tuple[Linear, ...],
         at: dict[Index, Linear],
         reduce: Mapping[Index, Linear],
+        body: Expr,
     ) -> Stmt:
         place = self.place(at)
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
-        value = self._value(self.sketch.predicates.body, place, at, None)
+        value = self._value(body, place, at, None)
         combine = COMBINE[self.nest.reducer or "sum"]
         result: Expr = Load(acc, where)
         for term in terms(value) if combine == "add" else (value,):
@@ -318,7 +345,9 @@ class NestLowering:
         place[across] = Linear(((tail, 1),), size - rest)
 
         def update(at: dict[Index, Linear]) -> Stmt:
-            return self._update(acc, (*at.values(), Linear()), at, place)
+            return self._update(
+                acc, (*at.values(), Linear()), at, place, self.sketch.predicates.body
+            )
 
         body = self.tiles.inside(self.sketch.tiled, update, "rest")
         body = [Loop(tail, rest, "serial", tuple(body))]
@@ -327,9 +356,11 @@ class NestLowering:
             body = [Loop(var, np.minimum(rest, 1) * count, "serial", tuple(body))]
         return body
 
-    def _write(self, at: dict[Index, Linear], acc: Buffer) -> Stmt:
-        """Stores that a reduction writes back."""
-        place = self.place(at)
+    def _write(
+        self, at: dict[Index, Linear], acc: Buffer, along: Mapping[Index, Linear] | None = None
+    ) -> Stmt:
+        """Stores that a reduction writes back; a scan's are `along` its axis."""
+        place = {**self.place(at), **(along or {})}
         missing = len(acc.shape) - len(at)
         held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))
         after = self.nest.epilogue

@@ -42,12 +42,15 @@ _Numbers = np.ndarray[Any, np.dtype[Any]]
 
 def best_tile(sketch: NestSketch, context: NestContext) -> Choice:
     """The register tile of a structure that has a vector axis by which it may be the fastest."""
+    if sketch.scan is not None:
+        lanes = 1 if sketch.vector is None else context.lanes(sketch.nest)
+        return max(t for t in _scan_tiles(sketch, context) if t[0] <= CPU.scanned_rows * lanes)
     return _best(replace(sketch, order=()), context)[0]
 
 
 def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
     """The best share of the peak that a register tile of a structure may reach."""
-    if sketch.vector is None:
+    if sketch.vector is None or sketch.scan is not None:
         return 1 / context.lanes(sketch.nest)
     return _best(replace(sketch, order=()), context)[1]
 
@@ -70,6 +73,9 @@ def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]
     if sketch.nest.sparse is not None:
         yield from sparse_tiles(sketch, context)
         return
+    if sketch.scan is not None:
+        yield from _scan_tiles(sketch, context)
+        return
     widths = _widths(sketch, context)
     registers = context.target.vector_registers
     spans = [range(1, min(extent(a), registers) + 1) for a in sketch.tiled]
@@ -87,6 +93,14 @@ def register_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]
             least = rows == 1 and width == widths[0]
             if least or registers >= _needed(rows, -(-width // lanes), products):
                 yield (*sizes, width)
+
+
+def _scan_tiles(sketch: NestSketch, context: NestContext) -> Iterator[Choice]:
+    """Rows of a running result at once, the most last."""
+    (axis,) = sketch.tile
+    lanes = 1 if sketch.vector is None else context.lanes(sketch.nest)
+    sizes = [lanes << e for e in range(4) if lanes << e <= extent(axis)]
+    yield from ((size,) for size in sizes or [1 << (extent(axis).bit_length() - 1)])
 
 
 def free_registers(tile: Choice, sketch: NestSketch, context: NestContext) -> int:

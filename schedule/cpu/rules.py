@@ -46,6 +46,7 @@ from loopwright.schedule.program.nest import (
 )
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.program.predicates import tested
+from loopwright.schedule.program.scan import Scan, scan_of
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, counts, unrolls
 
 
@@ -57,6 +58,9 @@ def nest_sketches(nest: Nest, context: NestContext) -> Iterator[NestSketch]:
         return iter((NestSketch(nest, None, (), rows, nest.reduce),))
     if nest.sparse is not None:
         return iter((_sparse_sketch(nest, context),))
+    scan = scan_of(nest)
+    if scan is not None and extent(scan.axis) > CPU.scanned_elements:
+        return iter((_scan_sketch(nest, scan),))
     found = (
         NestSketch(nest, vector, tiled, order, reduce, packed)
         for vector in _vector_axes(nest, context)
@@ -76,6 +80,16 @@ def _sparse_sketch(nest: Nest, context: NestContext) -> NestSketch:
     (vector,) = (a for a in nest.axes if a not in rows)
     (packed, *_) = packings(nest, vector, rows, context)
     return NestSketch(nest, vector, rows[-2:], (vector, *rows), nest.reduce, packed)
+
+
+def _scan_sketch(nest: Nest, scan: Scan) -> NestSketch:
+    """The one structure of a running result: of as many rows at once as a register tile has, in
+    vectors where these lie along rows."""
+    rows = tuple(a for a in nest.axes if a != scan.axis)
+    steps = {a: [stride(r.tensor, r.index, a) for r in nest.reads()] for a in rows}
+    vectors = [a for a in rows if stride(nest.out, nest.index, a) == 1 and set(steps[a]) <= {0, 1}]
+    tiled = () if vectors else rows[-1:]
+    return NestSketch(nest, vectors[0] if vectors else None, tiled, rows, (), scan=scan)
 
 
 def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
@@ -281,6 +295,8 @@ def _default_blocks(
     nest, target = sketch.nest, context.target
     blocks = {a: -(-extent(a) // sizes.get(a, 1)) for a in nest.axes if a in sketch.order}
     steps = nest.steps
+    if sketch.scan is not None:
+        steps = nest.size
     if is_order(nest):
         steps = CPU.ordered_steps * math.prod(map(extent, (*sketch.order, *nest.reduce)))
     wanted = 1 if steps < CPU.parallel_steps or target.threads == 1 else 4 * target.threads
@@ -309,7 +325,7 @@ def _default_blocks(
         blocks[axis] = max(even)
         made *= -(-tiles // blocks[axis])
         wanted = -(-wanted // parts)
-    if sketch.tiled and has_reuse(nest):
+    if sketch.tiled and sketch.scan is None and has_reuse(nest):
         axis = sketch.order[-1]
         depth = math.prod(extent(k) for k in nest.reduce)
         row = sizes.get(axis, 1) * depth * item_bytes(nest.result.dtype)

@@ -156,6 +156,15 @@ def _always(test: Expr) -> bool:
     return test.op in COMPARISONS and bool(getattr(operator, test.op)(gap.const, 0))
 
 
+def room(test: Expr) -> Affine | None:
+    """What is more than 0 where a comparison of indices holds; None of any other test."""
+    gap = _gap(test)
+    if not isinstance(test, Binary) or gap is None:
+        return None
+    rooms = {"gt": gap, "ge": gap + 1, "lt": -gap, "le": 1 - gap}
+    return rooms.get(test.op)
+
+
 def _gap(test: Expr) -> Affine | None:
     """Difference of the left side and the right one."""
     if not isinstance(test, Binary):

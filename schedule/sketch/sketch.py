@@ -20,6 +20,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.nest import Nest, is_order
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.predicates import Predicates, predicates
+from loopwright.schedule.program.scan import Scan
 from loopwright.schedule.sketch.hand import HandNest
 from loopwright.schedule.sketch.kernel import KernelSketch
 from loopwright.schedule.sketch.naming import Derivation, SketchName
@@ -87,6 +88,7 @@ class NestSketch:
     reduce: the reduction loops, outermost first.
     packed: operands that are re-laid out first.
     cut: whether a long sum is cut into blocks, whose number divides it.
+    scan: the running result that its innermost loop keeps, along an axis without a middle loop.
     """
 
     nest: Nest
@@ -96,6 +98,7 @@ class NestSketch:
     reduce: tuple[Index, ...]
     packed: tuple[Packed, ...] = ()
     cut: bool = True
+    scan: Scan | None = None
 
     @property
     def tile(self) -> tuple[Index, ...]:
@@ -106,7 +109,7 @@ class NestSketch:
     def unrolled(self) -> tuple[Index, ...]:
         """The reduction loops whose unroll factors the "unroll" knob has: the last two,
         but for those that are written out anyway, or leave steps out."""
-        if self.nest.sparse is not None or is_order(self.nest):
+        if self.nest.sparse is not None or self.scan is not None or is_order(self.nest):
             return ()
         last = [k for k in self.reduce if k != self.vector][-2:]
         return tuple(k for k in last if k not in self.predicates.taps)

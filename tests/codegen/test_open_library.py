@@ -98,6 +98,11 @@ def places():
     return lw.workload(lw.ops.argmax(lw.tensor("X", (3, lw.dim("n", 1, 90))), axis=1))
 
 
+def running_sums():
+    x = lw.tensor("X", (lw.dim("m", 1, 20), lw.dim("n", 1, 300)))
+    return lw.workload(lw.ops.cumsum(x, reverse=True))
+
+
 MAKERS = (
     dense,
     lambda: dense(True),
@@ -115,6 +120,7 @@ MAKERS = (
     long_rows,
     product_of_three,
     places,
+    running_sums,
 )
 
 

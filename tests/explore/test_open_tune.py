@@ -7,7 +7,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.costmodel.models import time_model
-from loopwright.dsl.errors import RangeError
+from loopwright.dsl.errors import ConfigError, RangeError
 from loopwright.explore import open_tune
 from loopwright.explore.budget import Interrupted, TuningError
 from loopwright.explore.open_tuned import OpenTuned
@@ -145,5 +145,24 @@ def test_little_time_measures_fewer_sizes(monkeypatch):
     made = lw.tune(dense(), trials=2, minutes=9, **OPTIONS)
     assert len(made.measured) == 2
     assert made.seconds.shape[1] == 2
+    x, w = np.ones((9, 24), "float32"), np.ones((32, 24), "float32")
+    np.testing.assert_allclose(made.library(x, w), np.full((9, 32), 24.0))
+
+
+@pytest.mark.parametrize("without_form", [2, 99])
+def test_default_schedules_serve_where_what_was_found_has_no_form_for_other_sizes(
+    monkeypatch, without_form
+):
+    real, asked = open_tune.open_program, []
+
+    def opened(*given):
+        asked.append(given)
+        if len(asked) <= without_form:
+            raise ConfigError("no form")
+        return real(*given)
+
+    monkeypatch.setattr(open_tune, "open_program", opened)
+    monkeypatch.setattr(open_tune, "_GENERALIZED", 0)
+    made = lw.tune(dense(), trials=2, minutes=5, **OPTIONS)
     x, w = np.ones((9, 24), "float32"), np.ones((32, 24), "float32")
     np.testing.assert_allclose(made.library(x, w), np.full((9, 32), 24.0))

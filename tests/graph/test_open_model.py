@@ -68,6 +68,21 @@ def expected_of_sentences(x):
     return e / e.sum(-1, keepdims=True), h.mean(1)
 
 
+@pytest.mark.parametrize("how", [{}, {"reverse": 1, "exclusive": 1}])
+def test_cumulative_sums_go_along_an_open_axis(how):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("CumSum", ["r", "axis"], ["y"], **how),
+    ]
+    model = model_of(nodes, {"x": (2, "n")}, ["y"], [("axis", np.array(1))])
+    built = lw.build_model(model, dims={"n": (1, 300)})
+    for n in (1, 2, 33, 64, 65, 96, 300):
+        x = random(2, n, seed=n)
+        r = np.maximum(x, 0).astype(float)
+        r = np.cumsum(r[:, ::-1], 1)[:, ::-1] - r if how else np.cumsum(r, 1)
+        np.testing.assert_allclose(built(x), r, rtol=1e-5, atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def built():
     return lw.build_model(sentences(), dims={"n": (1, 40)}, threads=2)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+import loopwright as lw
 from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 from tests.graph.modules import Function
@@ -43,6 +44,16 @@ def test_a_cumulative_product_takes_in_all_before_each_element(dim, dtype):
 def test_sums_along_an_axis_have_the_type_that_torch_gives_them():
     check(lambda x: x.cumsum(0), torch.rand(5).half())
     check(lambda x: x.cumsum(0, dtype=torch.float64), torch.rand(5).half())
+
+
+def test_scans_along_an_open_axis_are_sums_alone():
+    x = lw.tensor("x", (3, lw.dim("n", 2, 200)))
+    built = build_model(Function(lambda x: x.cumsum(1)), [x])
+    for n in (2, 65, 200):
+        given = torch.rand(3, n)
+        torch.testing.assert_close(torch.as_tensor(built(given)), given.cumsum(1))
+    with pytest.raises(ModelError, match="cumprod goes along an axis of open size"):
+        build_model(Function(lambda x: x.cumprod(1)), [x])
 
 
 def test_an_integer_tensor_that_is_taken_from_a_float_is_promoted():

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.graph.errors import ModelError
+
 _DOUBLE = 11
 """The number of ONNX's float64."""
 
@@ -47,6 +49,11 @@ def cumulative_product(x: Any, dim: int, dtype: Any = None) -> Any:
         x = op.Cast(x, to=dtype)
     if not shape:
         return op.Identity(x)
+    if not isinstance(shape[dim], int):
+        raise ModelError(
+            "cumprod goes along an axis of open size, for which torch's exporter has no operator: "
+            "fix that size, or give an ONNX model with CumProd"
+        )
     one = op.CastLike(op.Constant(value_float=1.0), x)
     shift = 1
     while shift < shape[dim]:
