@@ -12,8 +12,8 @@ from loopwright.schedule.tree.grammar import (
     Loop,
     Var,
     flat,
-    order_parts,
 )
+from loopwright.schedule.tree.parts import order_parts
 
 KINDS = (
     *("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "bfloat16", "float32"),

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Protocol
 
 from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.workers.fork_server import ForkServer, Kind, is_stopped, last_words
@@ -46,6 +46,30 @@ class Reply:
     failure: Failure | None
     seconds: float
     broke: bool = False
+
+
+class WorkerLike(Protocol):
+    """Process that runs; `answers` counts those that it gave, `pid` is known of one here."""
+
+    answers: int
+    pid: int | None
+
+
+class Workers(Protocol):
+    """Workers that a runner asks: a `Pool` of one here, or of one on another machine."""
+
+    deadline: float
+
+    @property
+    def workers(self) -> Sequence[WorkerLike]: ...
+
+    def start(self) -> None: ...
+
+    def map(self, jobs: Sequence[Job]) -> list[Reply]: ...
+
+    def dismiss(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Worker:

@@ -19,8 +19,8 @@ from loopwright.schedule.tree.grammar import (
     Store,
     Tree,
     Var,
-    renamed,
 )
+from loopwright.schedule.tree.parts import renamed
 
 _WHOLE = "whole"
 
