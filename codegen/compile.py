@@ -194,7 +194,7 @@ def _c_source(made: Program) -> str:
 
 
 def sources(made: Program, compiled: Compiled) -> dict[str, Callable[[], str]]:
-    """What `library.source` shows of a program, by kind, each made when it is asked for."""
+    """Sources that `library.source` shows of a program, each made when it is asked for."""
     texts: dict[str, Callable[[], str]] = {
         "tree": lambda: show(made.tree),
         "tir": lambda: str(tvm.IRModule(_functions(made)).script()),

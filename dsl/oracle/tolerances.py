@@ -1,4 +1,4 @@
-"""How far a program may be off the oracle: tolerances, and what ill-conditioned elements need."""
+"""Tolerances of comparisons with the oracle, and the slack that ill-conditioned elements need."""
 
 from __future__ import annotations
 

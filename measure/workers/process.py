@@ -101,7 +101,7 @@ class Worker:
         self._begin(_START)
 
     def lost(self, failure: Failure) -> str:
-        """How it was lost before it began, in words, if nothing is known against another try: its
+        """The way it was lost before it began, if nothing is known against another try: its
         fork server was lost, or it was killed without a word; else empty."""
         if self.pid is not None or failure.kind == "timeout":
             return ""
