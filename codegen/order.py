@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Column,
-    Linear,
-    Loop,
-    Var,
-    flat,
-)
+from loopwright.schedule.tree.grammar import Buffer, Column, Linear, Loop, Var, flat
 from loopwright.schedule.tree.parts import order_parts
 
 KINDS = (
