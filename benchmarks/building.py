@@ -15,7 +15,7 @@ from rich.table import Table
 
 import loopwright as lw
 from loopwright.codegen.build import program
-from loopwright.codegen.compile import compile_program, signature
+from loopwright.codegen.compile import compile_by, signature
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.tir.emit import emit_tree
 from loopwright.schedule.lowering import lower
@@ -35,7 +35,7 @@ def steps(workload: lw.Workload, config, target) -> list[float]:
     times.append(perf_counter())
     emit_tree(made.tree, target)
     times.append(perf_counter())
-    code = compile_program(made, draft=True)  # emits once more
+    code = compile_by(made, draft=True).objects  # emits once more
     times.append(perf_counter())
     Library.from_object(code, signature(made, "kernel"))
     times.append(perf_counter())

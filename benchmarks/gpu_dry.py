@@ -14,7 +14,7 @@ from contenders.gpu_operators import module, tensors
 from suites.row import Row
 
 from loopwright.codegen.build import program
-from loopwright.codegen.compile import compile_program
+from loopwright.codegen.compile import compile_by
 from loopwright.codegen.devices.code import resources
 from loopwright.codegen.target import resolve
 
@@ -32,7 +32,7 @@ def build(rows: Sequence[Row], arch: str, peers: Sequence[str]) -> Iterator[tupl
 
 def _ours(row: Row, arch: str) -> tuple[str, ...]:
     target = resolve({"kind": "cuda", "arch": arch})
-    (code,) = compile_program(program(row.request.workload, None, target))
+    (code,) = compile_by(program(row.request.workload, None, target)).objects
     found = resources(code)
     if not found:
         return "source", "?", "?", "?"

@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from clock import per_call
 from suites.architectures import TIMM, TRANSFORMERS, make
 
 ROUNDS = 5
@@ -127,7 +128,7 @@ def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, floa
             given[name] = rng.standard_normal(numbers).astype(np.float32)
     if what == "onnxruntime":
         session = peer(path)
-        return {"seconds": per_call(lambda: session.run(None, given))}
+        return {"seconds": per_call(lambda: session.run(None, given), SECONDS)}
     import loopwright as lw
 
     if what in ("build", "tune"):
@@ -146,7 +147,7 @@ def timed(what: str, path: str, folder: str, words: list[str]) -> dict[str, floa
         return {"seconds": seconds, "error": float(max(errors))}
     loaded = lw.load(f"{folder}/{what}.so")
     own = [given[p.name] for p in loaded.signature.inputs]
-    return {"seconds": per_call(lambda: loaded(*own))}
+    return {"seconds": per_call(lambda: loaded(*own), SECONDS)}
 
 
 def exported(path: str, folder: str, name: str) -> dict[str, float]:
@@ -191,19 +192,6 @@ def peer(path: str):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
-
-
-def per_call(call) -> float:
-    """The median seconds of a call, after some that are not counted."""
-    for _ in range(3):
-        call()
-    times: list[float] = []
-    end = time.perf_counter() + SECONDS
-    while time.perf_counter() < end or len(times) < 5:
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ Rows that do not begin within `--minutes` are left out.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 
 import numpy as np
+from clock import per_call
 
 import loopwright as lw
 from loopwright.graph.importers.onnx.operators import control
@@ -59,7 +59,7 @@ def times(op: str, cells: int, batch: int, steps: int, threads: int) -> str:
     settings.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(model.SerializeToString(), settings)
     calls.append(lambda: session.run(None, {"x": x}))
-    rounds = [[per_call(call) for call in calls] for _ in range(ROUNDS)]
+    rounds = [[per_call(call, SECONDS) for call in calls] for _ in range(ROUNDS)]
     return " | ".join([*(f"{1e6 * min(each):.1f}" for each in zip(*rounds)), *seconds])
 
 
@@ -78,18 +78,6 @@ def recurrence(op: str, cells: int, batch: int, steps: int):
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     return model, rng.standard_normal((steps, batch, cells)).astype(np.float32)
-
-
-def per_call(call: Callable[[], object]) -> float:
-    """The median seconds of a call."""
-    for _ in range(3):
-        call()
-    taken, end = list[float](), time.perf_counter() + SECONDS
-    while time.perf_counter() < end or len(taken) < 5:
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
 
 
 if __name__ == "__main__":

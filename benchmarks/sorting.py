@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from clock import per_call
 
 import loopwright as lw
 from loopwright.schedule import registry
@@ -66,7 +66,7 @@ def measured(rows: int, length: int, k: int, threads: int) -> dict[str, float]:
     """The microseconds of a call, by name."""
     x = np.random.default_rng(0).standard_normal((rows, length)).astype(np.float32)
     calls = dict(contenders(x, k, threads))
-    rounds = [[per_call(call) for call in calls.values()] for _ in range(ROUNDS)]
+    rounds = [[per_call(call, SECONDS) for call in calls.values()] for _ in range(ROUNDS)]
     return {name: 1e6 * min(each) for name, each in zip(calls, zip(*rounds))}
 
 
@@ -131,17 +131,6 @@ def by_onnxruntime(x: np.ndarray, k: int, threads: int) -> Callable[[], object]:
     settings.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(model.SerializeToString(), settings)
     return lambda: session.run(None, {"x": x})
-
-
-def per_call(call: Callable[[], object]) -> float:
-    """The median seconds of a call."""
-    call()
-    taken, end = list[float](), time.perf_counter() + SECONDS
-    while time.perf_counter() < end or len(taken) < 3:
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
 
 
 if __name__ == "__main__":

@@ -68,18 +68,13 @@ class Compiled:
         return {"codegen": self.codegen} | ({"not_builtin": self.reason} if self.reason else {})
 
 
-def compile_program(made: Program, draft: bool = False) -> tuple[bytes, ...]:
-    """The object files of a program, or the one blob of a GPU's (`gpu_code`). Raises `BuildError`
-    with the compiler's words.
+def compile_by(made: Program, draft: bool = False) -> Compiled:
+    """The object files of a program, or the one blob of a GPU's (`compile_gpu`), and what made
+    them: LLVM, where the built-in generator cannot. Raises `BuildError` with the compiler's words.
 
     In a draft the code that prepares constants is not optimized, which halves the time to
     compile: for candidates that are only to be measured.
     """
-    return compile_by(made, draft).objects
-
-
-def compile_by(made: Program, draft: bool = False) -> Compiled:
-    """`compile_program`, with what made the code: LLVM, where the built-in generator cannot."""
     kind, reason, maker = made.target.kind, "", "TVM"
     try:
         if made.target.gpu is not None:
@@ -194,7 +189,7 @@ def _c_source(made: Program) -> str:
 
 
 def sources(made: Program, compiled: Compiled) -> dict[str, Callable[[], str]]:
-    """What `library.source` shows of a program, by kind, each made when it is asked for."""
+    """Sources that `library.source` shows of a program, each made when it is asked for."""
     texts: dict[str, Callable[[], str]] = {
         "tree": lambda: show(made.tree),
         "tir": lambda: str(tvm.IRModule(_functions(made)).script()),

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Column,
-    Linear,
-    Loop,
-    Var,
-    flat,
-    order_parts,
-)
+from loopwright.schedule.tree.grammar import Buffer, Column, Linear, Loop, Var, flat
+from loopwright.schedule.tree.parts import order_parts
 
 KINDS = (
     *("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "bfloat16", "float32"),

@@ -211,7 +211,7 @@ _OTHERS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 
 
 def _similar(mcpu: str, known: set[str]) -> str:
-    """What may have been meant by a processor that is not among those `known`."""
+    """Names that may have been meant by a processor that is not among those `known`."""
     close = sorted(c for c in known if c[:3] == mcpu[:3])
     if close:
         return f"; similar ones: {', '.join(close[:8])}"

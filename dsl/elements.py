@@ -97,9 +97,9 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "shr": np.right_shift,
 }
 REDUCERS = ("sum", "max", "min", "prod")
-"""How elements become one."""
+"""Functions that make one element of many."""
 STEPS = frozenset(
     ("floor", "ceil", "trunc", "round", "floordiv", "mod", "fmod")
     + ("lt", "le", "gt", "ge", "eq", "ne")
 )
-"""Of which a little more of an operand may make much of the result."""
+"""Functions of which a little more of an operand may make much of the result."""

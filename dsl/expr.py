@@ -14,6 +14,7 @@ tensors of different types want an explicit `lw.cast`.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,7 +27,7 @@ from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 from loopwright.dsl.size import Size
 from loopwright.dsl.valueless import Valueless, of_arrays
-from loopwright.dsl.words import brief
+from loopwright.dsl.words import no_element
 
 if TYPE_CHECKING:
     from loopwright.dsl.tensor import Tensor
@@ -117,28 +118,30 @@ class Expr(Valueless):
         return unary("not", self)
 
 
+class _Typed(Expr):
+    """An element that says its type."""
+
+    type: str
+
+    @property
+    def dtype(self) -> str:
+        return self.type
+
+
 @dataclass(frozen=True, repr=False)
-class Const(Expr):
+class Const(_Typed):
     """A number."""
 
     value: float | int | bool
     type: str
 
-    @property
-    def dtype(self) -> str:
-        return self.type
-
 
 @dataclass(frozen=True, repr=False)
-class Extent(Expr):
+class Extent(_Typed):
     """The value of a size, a `Const` once its dims are chosen."""
 
     size: Size
     type: str
-
-    @property
-    def dtype(self) -> str:
-        return self.type
 
     def at(self, extent: int | Size) -> Const | Extent:
         """The same of another size; a constant where it is a number."""
@@ -247,15 +250,11 @@ class Select(Expr):
 
 
 @dataclass(frozen=True, repr=False)
-class Cast(Expr):
+class Cast(_Typed):
     """The element converted to another type."""
 
     x: Expr
     type: str
-
-    @property
-    def dtype(self) -> str:
-        return self.type
 
 
 @dataclass(frozen=True, repr=False)
@@ -282,17 +281,9 @@ def as_expr(value: object, like: Expr | None = None) -> Expr:
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.shape == ()):
         number = value.item()  # comparisons of NumPy's numbers come as arrays without axes
     if not isinstance(number, (bool, int, float)):
-        hint = "give a number, an element such as A[i, j], or an index"
-        if hasattr(value, "definition"):
-            hint = "write its indices, T[i, j]"
-        elif hasattr(value, "__array__"):
-            shape = getattr(value, "shape", None)
-            hint = (
-                "a definition has no data: write the elements of a tensor, "
-                f'lw.tensor("T", {shape})[…], and give the array to the library\'s call'
-            )
-        raise NotationError(f"{brief(value)} is not an element expression: {hint}")
-    return _const(number, like.dtype if like is not None else _natural(number))
+        raise NotationError(no_element(value))
+    natural = {bool: "bool", float: "float32"}.get(type(number), "int32")
+    return _const(number, natural if like is None else like.dtype)
 
 
 def unary(op: str, x: object) -> Expr:
@@ -362,9 +353,7 @@ def power(base: object, exponent: object) -> Expr:
     number = exponent.item() if isinstance(exponent, np.generic) else exponent
     if isinstance(base, Expr) and isinstance(number, (int, float)):
         if number in range(1, _MOST_PRODUCTS + 1):
-            return functools.reduce(
-                lambda product, _: product * base, range(int(number) - 1), base
-            )
+            return functools.reduce(operator.mul, [base] * int(number))
         if number == -1 and is_float(base.dtype):
             return binary("div", 1, base)
         if number == 0.5 and is_float(base.dtype):
@@ -398,12 +387,6 @@ def _const(number: bool | int | float, dtype: str) -> Const:
     if not lowest <= number <= highest:
         raise NotationError(f"the number {number} is outside of {dtype}, {lowest} to {highest}")
     return Const(int(number), dtype)
-
-
-def _natural(number: bool | int | float) -> str:
-    if isinstance(number, bool):
-        return "bool"
-    return "float32" if isinstance(number, float) else "int32"
 
 
 def _compare_indices(op: str, left: IndexExpr, right: object) -> Any:

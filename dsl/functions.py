@@ -247,7 +247,7 @@ def atan2(y: object, x: object) -> Expr:
 
 
 def fmod(x: object, y: object) -> Expr:
-    """What remains of x / y, with the sign of x, as in C; `x % y` has the sign of y, as in Python.
+    """Remainder of x / y, with the sign of x, as in C; `x % y` has the sign of y, as in Python.
 
     Of integers by 0, it is 0.
     """

@@ -1,4 +1,4 @@
-"""What Python and NumPy ask of a value, and elements refuse: they have none before a call."""
+"""Questions of Python and NumPy that elements refuse: they have no value before a call."""
 
 from __future__ import annotations
 

@@ -25,6 +25,20 @@ def brief(value: object) -> str:
     return text if value is None or text.startswith(kind) else f"{kind} {text}"
 
 
+def no_element(value: object) -> str:
+    """Message for a value that stands where an element of a tensor is wanted."""
+    hint = "give a number, an element such as A[i, j], or an index"
+    if hasattr(value, "definition"):
+        hint = "write its indices, T[i, j]"
+    elif hasattr(value, "__array__"):
+        shape = getattr(value, "shape", None)
+        hint = (
+            "a definition has no data: write the elements of a tensor, "
+            f'lw.tensor("T", {shape})[…], and give the array to the library\'s call'
+        )
+    return f"{brief(value)} is not an element expression: {hint}"
+
+
 def html_table(title: str, rows: Mapping[str, object]) -> str:
     """A value as a notebook shows it: a table with a title and a row for each of its parts."""
     cells = "".join(

@@ -200,7 +200,7 @@ def _compared(session: Session) -> tuple[list[Finalist], str]:
 
 
 def _failure(session: Session, config: Config) -> Failure | None:
-    """What is wrong with the winner on fresh data; nothing if time is up."""
+    """The failure of the winner on fresh data; nothing if time is up."""
     try:
         return session.verify(config)
     except TimeUpError:

@@ -249,7 +249,7 @@ def _base(session: Session, options: TuneOptions) -> StoredModel | None:
 
 
 def _begin(session: Session, strategy: StrategyLike, transfer: Transfer) -> Begin:
-    """What a search begins with: what other machines measured, or one's best config, or a sequence
+    """The beginning of a search: measurements of other machines, one's best config, or a sequence
     model, which annealing has only where the file of one is given."""
     if strategy == "transfer":
         return _machines(session) or _elsewhere(session)
@@ -260,7 +260,7 @@ def _begin(session: Session, strategy: StrategyLike, transfer: Transfer) -> Begi
 
 
 def _machines(session: Session) -> list[dict[Config, float]]:
-    """What other machines measured, where they are several and measured many configs."""
+    """Measurements of other machines, where they are several and measured many configs."""
     if session.store is None:
         return []
     here = session.device.fingerprint()

@@ -235,7 +235,7 @@ class Session:
         return self.record(next(m for m in self.history if m.config == ranked[0]))
 
     def _targets(self) -> list[Target]:
-        """What measurements are stored under: what our own generator cannot make is LLVM's."""
+        """Targets that records may have: what the built-in generator cannot make is LLVM's."""
         target = self.device.target
         kinds = ("builtin", "llvm") if target.kind == "builtin" else (target.kind,)
         return [replace(target, kind=kind) for kind in kinds]

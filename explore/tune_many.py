@@ -25,7 +25,7 @@ _REFUSED = ("device", "fleet", "targets", "sizes", "progress")
 
 @dataclass(frozen=True)
 class Found:
-    """What a tuner of `tune_many` found.
+    """The result of a tuner of `tune_many`.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 
 Begin = Config | SequenceModel | Sequence[Mapping[Config, float]] | None
-"""What a search begins with, see `Tuner`."""
+"""The beginning of a search, see `Tuner`."""
 StrategyLike = str | Callable[[EncodedSpace, np.random.Generator], Strategy]
 
 STRATEGIES = ("annealing", "transfer", "sampled", "random", "grid", "genetic")
@@ -217,7 +217,7 @@ class Tuner:
 
 
 def _source_ranker(space: Space, seed: int) -> dict[str, Any]:
-    """What ranks programs by their text: the arguments of `Reranking`."""
+    """The ranking of programs by their text: the arguments of `Reranking`."""
     rows = Features(space, SourceText.of(space))
     return {"ranker": GBTModel("rank", seed, reads=SOURCE), "ranked_by": rows}
 

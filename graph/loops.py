@@ -19,7 +19,7 @@ W = TypeVar("W")
 
 @dataclass(frozen=True, eq=False)
 class Row(Generic[V]):
-    """What an iteration reads or writes of an array: the next row along the first axis.
+    """A part of an array that an iteration reads or writes: the next row along the first axis.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Row(Generic[V]):
 
 @dataclass(frozen=True, eq=False)
 class State(Generic[V]):
-    """What goes from one iteration to the next.
+    """A value that goes from one iteration to the next.
 
     Attributes
     ----------
@@ -66,15 +66,15 @@ class Loop(Generic[V]):
             yield from (r.part, r.whole)
 
     def given(self) -> list[V]:
-        """What the loop itself reads of what is outside."""
+        """The outer values that the loop itself reads."""
         return [s.start for s in self.states] + [r.whole for r in self.reads]
 
     def made(self) -> list[V]:
-        """What every iteration must compute."""
+        """The values that every iteration must compute."""
         return [s.after for s in self.states] + [r.part for r in self.writes]
 
     def results(self) -> list[V]:
-        """What there is after the last iteration."""
+        """The values after the last iteration."""
         return [s.last for s in self.states] + [r.whole for r in self.writes]
 
     def map(self, function: Callable[[V], W]) -> Loop[W]:

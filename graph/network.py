@@ -58,7 +58,7 @@ class Step:
 
     @property
     def times(self) -> int:
-        """How often a call of the network takes it."""
+        """Number of times that a call of the network takes it."""
         return 1 if self.loop is None else self.loop.count
 
 

@@ -86,7 +86,7 @@ class Built:
 
 
 class Jobs(Protocol):
-    """What carries out jobs: a `Pool` of processes here, or Ray's tasks on many machines."""
+    """The executor of jobs: a `Pool` of processes here, or Ray's tasks on many machines."""
 
     deadline: float
 

@@ -90,7 +90,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a candidate's code tells before it runs: facts, or why it could not be built; with the
+    """A candidate's code before it runs: facts, or why it could not be built; with the
     seconds that this took."""
 
     config: Config
@@ -140,9 +140,9 @@ class Device(ABC):
     codes = 1
     """Codes of a candidate that `compare` runs, and of which the faster one counts."""
     inspects = False
-    """Whether `inspect` tells anything."""
+    """True where `inspect` tells anything."""
     here = True
-    """Whether it is this machine, so that whole libraries can be timed in this process, too."""
+    """True where it is this machine, so that whole libraries can be timed in this process, too."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -48,7 +48,7 @@ class ProgramDevice(Device):
     """
 
     needs = "a working TVM, a C compiler and a linker"
-    """What building and running a program takes."""
+    """Requirements of building and running a program."""
 
     def __init__(
         self,

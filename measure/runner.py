@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from loopwright.codegen.library.signature import Signature
 from loopwright.measure.builder import Built, Task
@@ -15,7 +14,7 @@ from loopwright.measure.lease import Lease, MachineLease
 from loopwright.measure.machine import Neighbours
 from loopwright.measure.timing import Timing, common_length, spread
 from loopwright.measure.workers.messages import Bytes, Message
-from loopwright.measure.workers.process import Job, Reply
+from loopwright.measure.workers.process import Job, Reply, WorkerLike, Workers
 
 _DATA = 300.0  # seconds in which inputs must be drawn
 _SUSPECT = ("crash", "memory", "wrong")
@@ -25,30 +24,6 @@ _TOGETHER = 16  # candidates that are measured at a time, at most
 _HELD = 1 << 29  # bytes that these may have for themselves
 _ERASER = 64 << 20  # bytes, about, that empty a GPU's caches
 _LOSSES = 8  # workers
-
-
-class WorkerLike(Protocol):
-    """Process that runs; `answers` counts those that it gave, `pid` is known of one here."""
-
-    answers: int
-    pid: int | None
-
-
-class Workers(Protocol):
-    """Workers that a runner asks: a `Pool` of one here, or of one on another machine."""
-
-    deadline: float
-
-    @property
-    def workers(self) -> Sequence[WorkerLike]: ...
-
-    def start(self) -> None: ...
-
-    def map(self, jobs: Sequence[Job]) -> list[Reply]: ...
-
-    def dismiss(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,7 @@
 """How the tests run: Hypothesis's profiles, and what is skipped where something is missing."""
 
 import contextlib
+import gc
 import glob
 import importlib.metadata
 import importlib.util
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.hosts import HOSTS, pretend
 from tests.sampling import sampled
-from tests.thin import set_slow, unoptimized
+from tests.thin import set_slow, share, unoptimized
 
 # Builds and first imports take seconds, so no deadline. HYPOTHESIS_PROFILE=thorough digs deeper.
 settings.register_profile(
@@ -40,6 +41,9 @@ sys.dont_write_bytecode = False
 # Two workers on two cores: threads that spin while they wait for another's take ten times as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# TVM and torch leave a million objects, which every full collection walks: a tenth of all time.
+gc.set_threshold(50_000, 20, 100)
 
 # Processes of one run do not wait for each other, nor for tuners outside of it.
 _OWN_LEASE = os.path.join(tempfile.gettempdir(), f"loopwright-tests-{os.getpid()}.lease")
@@ -120,8 +124,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let LLVM optimize nothing, but in tests marked `optimized` and in the slow suite: most tests
-    are of what programs compute, and a third of their time went into making them fast."""
-    full = item.config.getoption("--slow") or item.get_closest_marker("optimized") is not None
+    are of what programs compute, and a third of their time went into making them fast. The fast
+    suite shares what is the same in many tests, too."""
+    slow = item.config.getoption("--slow")
+    if not slow:
+        share()
+    full = slow or item.get_closest_marker("optimized") is not None
     with contextlib.nullcontext() if full else unoptimized():
         return (yield)
 

@@ -15,6 +15,7 @@ import pytest
 from loopwright import temporary
 from loopwright.temporary import TemporaryFolder, sweep
 from loopwright.transfer.records.store import RecordStore
+from tests import interpreter
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,7 +38,7 @@ def start(root, program):
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(root)},
+        env=interpreter.environment(TMPDIR=str(root)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -145,7 +146,7 @@ def test_a_tuner_that_is_killed_leaves_nothing_longer_than_the_next_start(root, 
     process = subprocess.Popen(
         [sys.executable, "-c", TUNE],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(root), "PYTHONPATH": str(ROOT)},
+        env=interpreter.environment(TMPDIR=str(root)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

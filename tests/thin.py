@@ -1,11 +1,13 @@
-"""Cases for the fast suite, and the rest for the slow one."""
+"""What the fast suite leaves out, and what its tests compute once for all."""
 
 import contextlib
+import functools
 import sys
 
 import pytest
 
 _SLOW = False
+_KEPT = 64  # feature programs, of a few megabytes each
 
 
 def set_slow(slow):
@@ -48,3 +50,43 @@ def unoptimized():
         yield
     finally:
         module._tvm_target = made
+
+
+def share():
+    """Keep what does not depend on the test, as far as modules are loaded that compute it.
+
+    These are feature programs, of which tests that search for one workload record the same, and
+    torch's list of its composite operators, which an export makes sixty times.
+    """
+    features = sys.modules.get("loopwright.costmodel.features.representation")
+    if features is not None:
+        _replace(features._Programs, "__missing__", _kept)
+    exporter = sys.modules.get("torch._export.utils")
+    if exporter is not None:
+        _replace(exporter, "_materialize_cpp_cia_ops", functools.cache)
+
+
+def _replace(owner, name, wrapper):
+    """Wrap a function where it is, once."""
+    function = getattr(owner, name)
+    if not hasattr(function, "__wrapped__"):
+        setattr(owner, name, wrapper(function))
+
+
+def _kept(record):
+    """`_Programs.__missing__` with the programs of the last sketches kept, by space."""
+    known = {}
+    trace = sys.modules["loopwright.costmodel.features.trace"]  # one test sets its limit
+
+    @functools.wraps(record)
+    def kept(programs, sketch):
+        key = programs.columns.__func__, id(programs.space), sketch, trace.LIMIT
+        if key not in known:
+            if len(known) == _KEPT:
+                del known[next(iter(known))]
+            # The space stays too, so that no other one gets its id.
+            known[key] = programs.space, record(programs, sketch)
+        programs[sketch] = known[key][1]
+        return programs[sketch]
+
+    return kept

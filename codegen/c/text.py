@@ -7,7 +7,7 @@ import re
 from loopwright.codegen.library.header import is_variable
 
 OTHER, SUM, PRODUCT, UNARY, ATOM = range(5)
-"""How tightly an expression binds; what is looser than asked gets parentheses."""
+"""Binding strength of an expression; a looser one than asked for gets parentheses."""
 
 # What generated code itself calls, or names.
 _TAKEN = re.compile(

@@ -61,7 +61,7 @@ class VectorLoop:
         return call("LW_AT", self.kind, f"{self.values.name(buffer)}[{place}]")
 
     def _step(self, buffer: Buffer, index: tuple[Linear, ...]) -> int | None:
-        """How far apart neighbouring lanes are; None where that differs."""
+        """Distance of neighbouring lanes; None where it differs."""
         terms = flat(buffer, index).terms
         if any(not isinstance(t, Var) and self.lane in variables(t.value) for t, _ in terms):
             return None

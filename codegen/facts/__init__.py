@@ -1,1 +1,1 @@
-"""What compiled code tells before it runs: bytes, the stack, spills, the innermost loop."""
+"""Facts of compiled code before it runs: bytes, the stack, spills, the innermost loop."""

@@ -90,7 +90,7 @@ def _read(content: bytes) -> ObjectCode | None:
 
 
 def _gaps(spans: list[tuple[int, int]], size: int) -> tuple[tuple[int, int], ...]:
-    """What is between spans, and behind them."""
+    """The bytes between spans, and behind them."""
     begins = [*sorted(begin for begin, _ in spans), size]
     ends = [0, *sorted(end for _, end in spans)]
     return tuple((a, b) for a, b in zip(ends, begins, strict=True) if a < b)

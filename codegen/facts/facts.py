@@ -12,7 +12,7 @@ from loopwright.codegen.facts.flow import Function, Run, read_function, read_gap
 from loopwright.codegen.facts.x86 import X86
 
 Facts = Mapping[str, int]
-"""What is known of a program's code, by the names of `CPU_FACTS` or `GPU_FACTS`. A name that is
+"""Facts of a program's code, by the names of `CPU_FACTS` or `GPU_FACTS`. A name that is
 missing could not be told."""
 
 CPU_FACTS = {
@@ -95,7 +95,7 @@ _NOTHING = Run(*(0 for _ in fields(Run)))
 
 
 def _weight(loop: Run) -> tuple[int, int, int]:
-    """What a loop does in an iteration: where most is done, most time is."""
+    """Work of an iteration of a loop: where most is done, most time is."""
     return loop.multiply_adds, loop.vectors, loop.instructions
 
 

@@ -180,7 +180,7 @@ def _vex(code: bytes, at: int, op: int) -> Instruction | None:
 
 @functools.cache
 def _form(head: bytes) -> tuple[int, int, int, bool, int] | None:
-    """What the prefix and the code of an instruction tell: bytes behind its operand, those of its
+    """Facts of the prefix and the code of an instruction: bytes behind its operand, those of its
     vectors, fused products, whether it writes to memory, X and B as in a REX prefix. None where
     they are none."""
     *prefix, op = head

@@ -1,4 +1,4 @@
-"""What may stand beside an exported library: a C++ header, and a file for pkg-config."""
+"""Files that may stand beside an exported library: a C++ header, and a file for pkg-config."""
 
 from __future__ import annotations
 

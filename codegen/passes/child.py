@@ -24,7 +24,7 @@ _P, _U, _S = ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p
 
 
 class ListError(Exception):
-    """What libLLVM says against a module or a pass list."""
+    """An objection of libLLVM to a module or a pass list."""
 
 
 class Llvm:

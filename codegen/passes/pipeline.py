@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loopwright.dsl.errors import BuildError
 
 DEFAULT = "default<O3>"
-"""What LLVM runs on TVM's IR where no list is given."""
+"""The passes that LLVM runs on TVM's IR where no list is given."""
 _WORD = re.compile(r"[\w\-.<>(),;=:*]+")
 
 

@@ -143,7 +143,7 @@ class PassProcess:
 
 
 class _LostError(Exception):
-    """How a child ended, in words."""
+    """The end of a child, in words."""
 
 
 class _Child:
@@ -190,7 +190,7 @@ class _Child:
         return self._bounded(exchange, timeout)
 
     def _bounded(self, exchange: Callable[[], _T], timeout: float) -> _T:
-        """What an exchange gives. The child is killed after `timeout` seconds, which ends it."""
+        """Result of an exchange. After `timeout` seconds the child is killed, which ends it."""
         late = threading.Event()
 
         def kill() -> None:
@@ -210,7 +210,7 @@ class _Child:
             timer.cancel()
 
     def _ended(self) -> str:
-        """How it ended, with its last words."""
+        """Its end, with its last words."""
         try:
             status = self._process.wait(_START)
         except subprocess.TimeoutExpired:

@@ -28,10 +28,10 @@ from loopwright.schedule.tree.grammar import (
     Store,
     Var,
     flat,
-    map_values,
     statements,
     variables,
 )
+from loopwright.schedule.tree.parts import map_values
 
 _LANES = 8  # of the vectors whose signs an instruction of AVX gathers
 _MOST = 64  # bits of a register

@@ -235,7 +235,7 @@ class ValueEmitter:
         return self._loaded(self._element(x), x.dtype)
 
     def _loaded(self, value: Any, dtype: str) -> Any:
-        """What a buffer holds, in the type that it is computed in."""
+        """An element of a buffer, in the type that it is computed in."""
         if dtype == "bool":
             return tirx.NE(value, tirx.IntImm("uint8", 0))
         return self.of_half(value, dtype) if dtype in HALVES else value

@@ -1,4 +1,4 @@
-"""How many threads torch computes with while a model learns."""
+"""The number of threads that torch computes with while a model learns."""
 
 from __future__ import annotations
 

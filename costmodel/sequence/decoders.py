@@ -29,7 +29,7 @@ class Node(Protocol):
 
     @property
     def log_probabilities(self) -> Floats | None:
-        """Of each allowed choice; None where the sequence is whole."""
+        """Log-probability of each allowed choice; None where the sequence is whole."""
 
     def child(self, place: int) -> Node:
         """The prefix that the choice at a place of the allowed ones makes."""

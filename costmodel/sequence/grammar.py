@@ -25,7 +25,7 @@ Points = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What may follow a prefix: `allowed` numbers, ascending, and their description."""
+    """Choices that may follow a prefix: `allowed` numbers, ascending, and their description."""
 
     allowed: tuple[int, ...]
     described: Described
@@ -38,7 +38,7 @@ class Decisions(Protocol):
     def context(self) -> Context: ...
 
     def decision(self, prefix: Prefix) -> Decision | None:
-        """What may follow a prefix; None where the sequence is whole."""
+        """The choices that may follow a prefix; None where the sequence is whole."""
 
     def decisions(self, sequence: Prefix) -> tuple[Decision, ...]:
         """The decisions that a whole sequence answers."""
@@ -80,7 +80,7 @@ class Grammar:
         return context(self.space)
 
     def decision(self, prefix: Prefix) -> Decision | None:
-        """What may follow a prefix; None where the config is decided."""
+        """The choices that may follow a prefix; None where the config is decided."""
         if len(prefix) > 1 and len(prefix) == 2 + len(self._free[prefix[1]]):
             return None
         if not prefix:

@@ -113,7 +113,7 @@ class PassGrammar:
         self.vocabulary, self.context = vocabulary, context
 
     def decision(self, prefix: Prefix) -> Decision | None:
-        """What may follow a prefix; None where the list is whole."""
+        """The choices that may follow a prefix; None where the list is whole."""
         if not prefix:
             return self.vocabulary.first
         if prefix[-1] == len(self.vocabulary.elements):

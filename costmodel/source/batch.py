@@ -22,7 +22,7 @@ class Batch:
         self.size, self.auxiliary = len(vocabulary.symbols) + 1, auxiliary
 
     def counts(self) -> Floats:
-        """How often each symbol stands in each source: (sources, size)."""
+        """Counts of each symbol in each source: (sources, size)."""
         return self._vocabulary.count(self._sources)
 
     def sequences(self) -> list[Integers]:

@@ -47,7 +47,7 @@ class LSTMClassifier:
         return scores
 
     def content(self) -> dict[str, Any]:
-        """What was learned, as JSON."""
+        """The weights, as JSON."""
         weights = self._network.state_dict()
         return {
             "sizes": list(self._sizes),

@@ -141,7 +141,7 @@ class Vocabulary:
         return np.array([numbers.get(s, 0) for s in symbols(source, self.language)], np.int64)
 
     def runs(self, source: str) -> Floats:
-        """How often each symbol is run, by the loops around it: (symbols + 1,), float32. Loops up
+        """Runs of each symbol, by the loops around it: (symbols + 1,), float32. Loops up
         to a number run so often; others ten times, as in Hayashi et al. 2015."""
         total = np.zeros(len(self.symbols) + 1)
         for times, text in _repeated(source):
@@ -149,7 +149,7 @@ class Vocabulary:
         return total.astype(np.float32)
 
     def count(self, sources: Sequence[str]) -> Floats:
-        """How often each symbol stands in each source: (sources, symbols + 1), float32."""
+        """Counts of each symbol in each source: (sources, symbols + 1), float32."""
         size = len(self.symbols) + 1
         rows = [np.bincount(self.encode(s), minlength=size) for s in sources]
         return np.array(rows, np.float32).reshape(len(rows), size)

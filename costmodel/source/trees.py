@@ -55,7 +55,7 @@ class TreeClassifier:
         return np.concatenate([batch.counts(), batch.auxiliary], axis=1).astype(np.float32)
 
     def content(self) -> dict[str, Any]:
-        """What was learned, as JSON."""
+        """The trees, as JSON."""
         return {"trees": booster_to_text(self._booster)}
 
     def restore(self, content: Mapping[str, Any]) -> None:

@@ -51,7 +51,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class PassesTuned:
-    """What `tune_passes` found.
+    """The result of `tune_passes`.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class PassSearch:
             self.tried.append(Tried(text(elements), cost, failure, not failure and not first))
 
     def summary(self) -> str:
-        """What was found so far, in a line."""
+        """The result so far, in a line."""
         default, best = self.costs[self.base.code], min(self.costs.values())
         return f"{len(self.tried)} lists, {len(self.costs)} codes, best {default / best:.3f} x -O3"
 

@@ -109,7 +109,7 @@ def _told(tuned: SearchResult) -> list[tuple[str, float, str, str]]:
 
 
 def _title(tuned: SearchResult) -> str:
-    """What was tuned and for what, and how the best stands to the default."""
+    """The workload, the target, and the best relative to the default."""
     work, target, record = tuned.workload, tuned.target, tuned.record
     inputs, outputs = (
         ", ".join(f"{t.name}{list(tensor_shape(t))}" for t in tensors)

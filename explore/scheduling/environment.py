@@ -76,7 +76,7 @@ class ScheduleEnv(Environment):
 
     @property
     def evaluator(self) -> Evaluator:
-        """What tells speeds."""
+        """The evaluator of speeds."""
         if self._evaluator is None:
             self._evaluator = Measured(self._target)
         return self._evaluator

@@ -42,7 +42,7 @@ _GROWN = 1.15
 
 @dataclass(frozen=True)
 class Rounds:
-    """How the time is shared.
+    """The shares of the time.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ INPUTS = ROWS * NUMBERS + STEPS + 1
 
 
 def inputs(states: Sequence[State], left: Sequence[int]) -> Floats:
-    """What a network reads, of shape (states, `INPUTS`): logarithms of observations, and how many
+    """Inputs of a network, of shape (states, `INPUTS`): logarithms of observations, and how many
     actions are left, one-hot."""
     made = np.zeros((len(states), INPUTS), np.float32)
     for row, state, steps in zip(made, states, left, strict=True):

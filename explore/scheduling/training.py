@@ -1,4 +1,4 @@
-"""What DQN and PPO share: episodes side by side, the network, and the learning curve."""
+"""The common part of DQN and PPO: episodes side by side, the network, and the learning curve."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OnPoint = Callable[[Point], None]
 
 @dataclass(frozen=True)
 class Course:
-    """How long a method learns, and who is told.
+    """The length of a training, and who is told.
 
     Attributes
     ----------

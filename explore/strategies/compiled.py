@@ -30,9 +30,9 @@ CHECKED = "spills"
 WRONG = 0.5
 """Error of its logarithm to base 2 from which on a prediction is wrong."""
 QUOTA = 8
-"""Of so many candidates that run, one may be there because a prediction was wrong."""
+"""Candidates that run for each one that is there because a prediction was wrong."""
 ASKED = 64
-"""Of so many points that were measured last, facts are asked for where they are not known."""
+"""Points measured last, of which facts are asked for where they are not known."""
 _ROUNDS, _DEPTH = 60, 4
 """Trees that predict it, at most, and their depth."""
 
@@ -69,7 +69,7 @@ class Compiled(Annealing):
         )
         self.names = names_of_facts(encoded.space.target.gpu is not None)
         self.facts: dict[Config, Facts] = {}
-        """Those of every config that was built."""
+        """The facts of every config that was built."""
         self._built: list[tuple[Rows, Rows]] = []
 
     def note(self, configs: Iterable[Config], facts: Iterable[Facts]) -> None:

@@ -37,7 +37,7 @@ class Reranking(Annealing):
         super().__init__(encoded, rng, model, features, schedule, proposer)
         self.ranker, self.ranked_by = ranker, ranked_by
         self.ranked = np.empty((0, 0), np.float32)
-        """What `ranked_by` says of every point told."""
+        """Rows of `ranked_by` for every point told."""
 
     def _learn(self) -> None:
         super()._learn()

@@ -24,7 +24,7 @@ EXACT = (*SELECTION_FEATURES, "group")
 
 
 class SourceText(Representation):
-    """How often each symbol stands in a program's text, how often it is run, and what is `EXACT`.
+    """Counts of each symbol in a program's text, its runs, and what is `EXACT`.
 
     Numbers are logarithms. Every column comes twice: as it is, and less what it is for the space's
     default config. Texts are those that are compiled, without what all programs have. Nothing is

@@ -14,7 +14,7 @@ from loopwright.dsl.errors import ShapeError
 
 
 class Callee(Protocol):
-    """What computes outputs of inputs, by position or by name, as a `Library` does."""
+    """A callable that computes outputs of inputs, by position or by name, as a `Library` does."""
 
     @property
     def inputs(self) -> tuple[Parameter, ...]:

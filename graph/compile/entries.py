@@ -88,8 +88,8 @@ def bordered(
 def lifetimes(
     network: Network, parts: Parts, entries: Sequence[Entry], places: Container[Value]
 ) -> tuple[list[Value], dict[Value, Lifetime]]:
-    """What entries touch and has no place: the constants, and the other arrays with the entries
-    that need them."""
+    """Arrays that entries touch and that have no place: the constants, and the other arrays with
+    the entries that need them."""
     uses: dict[Value, list[int]] = {}
     spans: dict[Loop[Value], tuple[int, int]] = {}
     for number, entry in enumerate(entries):

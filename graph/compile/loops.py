@@ -85,7 +85,7 @@ class Parts:
         return Part(value, offset, stride, several)
 
     def data(self, value: Value) -> np.ndarray[Any, Any]:
-        """What a constant holds."""
+        """The value of a constant."""
         part = self.of(value)
         assert part.root.data is not None, value.name
         assert isinstance(part.offset, int), "constants have one size"

@@ -41,7 +41,7 @@ def indexed(parts: Sequence[Part], inputs: set[Tensor]) -> dict[Tensor, int]:
 
 
 def _gathers(body: Expr) -> Iterator[Gather]:
-    """What is read at indices, whatever the elements are."""
+    """Elements that are read at indices, whatever their type."""
     if isinstance(body, Select):
         return
     if isinstance(body, Gather):

@@ -222,7 +222,7 @@ def one_guard(body: Expr) -> Expr:
 
 
 def _padded_by_infinity(op: str, body: Expr) -> Expr:
-    """What a maximum or minimum reads, padded with what never wins.
+    """The operand of a maximum or minimum, padded with what never wins.
 
     TVM pads with the lowest finite number, which is greater than minus infinity:
 

@@ -22,12 +22,12 @@ CPU, GPU = "cpu", "gpu"
 _STATES = 256
 
 Seconds = dict[str, float]
-"""Of a unit by device; a device that cannot run it is left out."""
+"""Seconds of a unit by device; a device that cannot run it is left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """What runs on one device: a step, or all steps of a loop.
+    """Work that runs on one device: a step, or all steps of a loop.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a placement is found for.
+    """The problem of a placement.
 
     Attributes
     ----------

@@ -48,7 +48,7 @@ _IMAGE = 4
 
 
 class Kind(IntEnum):
-    """What a group may be fused with."""
+    """The steps that a group may be fused with."""
 
     ELEMENTS = 0
     ROWS = 1
@@ -67,12 +67,12 @@ def network_of(written: Written) -> Network:
 
 
 def _fused(parts: Sequence[Part], live: set[Tensor], results: set[Tensor]) -> list[Part]:
-    """What each step computes of what is live, in order."""
+    """The live values that each step computes, in order."""
     return _Fusion([p for part in parts for p in _separate(part, live)], results).groups()
 
 
 def _separate(d: Part, live: set[Tensor]) -> list[Part]:
-    """What is live of an operator: definitions of elements alone each on its own, since they are
+    """Live values of an operator: definitions of elements alone each on its own, since they are
     fused as their readers are; of a recurrence its products, and what stands between two."""
     tensors = tuple(t for t in d.tensors if t in live)
     if isinstance(d, Repeated) and tensors:

@@ -85,7 +85,7 @@ def _images(network: Network, imported: Sequence[Imported | str]) -> frozenset[V
 def _settled(
     network: Network, imported: Sequence[Imported | str], moved: frozenset[Value]
 ) -> frozenset[Value]:
-    """Those of the arrays to lay out that no step between convolutions would rather have as they
+    """Arrays to lay out that no step between convolutions would rather have as they
     are: one that also touches images which stay (next to a reshape, say) would read across."""
     steps = [(s, i) for s, i in zip(network.steps, imported) if isinstance(i, Imported)]
     touching: dict[Value, list[tuple[Step, Imported]]] = {}

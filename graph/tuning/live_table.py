@@ -1,4 +1,4 @@
-"""What is shown of a network while it is tuned: a table on a terminal, lines elsewhere."""
+"""The progress of a network's tuning: a table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Searched:
-    """What became of a search: the state of every task, and whether the user ended it."""
+    """The outcome of a search: the state of every task, and whether the user ended it."""
 
     states: Sequence[TaskState]
     interrupted: bool = False

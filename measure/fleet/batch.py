@@ -64,12 +64,12 @@ class Batch:
 
     @property
     def queue(self) -> int:
-        """How many candidates wait."""
+        """The number of candidates that wait."""
         return len(self._waiting) + len(self._alone)
 
     @property
     def flying(self) -> dict[str, int]:
-        """How many candidates each machine is at."""
+        """The number of candidates that each machine is at."""
         return {f.machine.name: len(f.numbers) for f in self._flying.values()}
 
     def measured(self, stop: Stop, watch: Callable[[], None]) -> Iterator[Measurement]:

@@ -1,4 +1,4 @@
-"""How far machines of one kind differ, by candidates that all of them measured."""
+"""Differences of machines of one kind, by candidates that all of them measured."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def apart(cost: float, other: float) -> bool:
 
 
 def factors(costs: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """How much longer each machine takes than the typical one, given the costs of the same
+    """Factor by which each machine is slower than the typical one, given the costs of the same
     candidates on each; infinite for one where all fail that work elsewhere.
 
     The typical one is the median; of two machines, or the middle two, it is the faster: what

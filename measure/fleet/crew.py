@@ -59,7 +59,7 @@ class Machine:
 
     @property
     def group(self) -> str:
-        """What its costs may be compared with, as text: equal of equal machines."""
+        """The machines whose costs compare with its own, as text: equal of equal ones."""
         told = self.facts["target"], hardware(self.facts["fingerprint"]), self.facts["versions"]
         return json.dumps(told, sort_keys=True)
 
@@ -184,7 +184,7 @@ class Crew:
     # ---- asking ----
 
     def asked(self, **more: Any) -> dict[str, Any]:
-        """What every call says, and more."""
+        """The header of every call, and more."""
         left = self.deadline - time.monotonic()
         return {"whom": self.whom, "device": self.key, "left": left, **more}
 

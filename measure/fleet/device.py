@@ -265,7 +265,7 @@ class FleetDevice(Device):
 
 
 class _LostTwiceError(DeviceError):
-    """What two machines did not survive."""
+    """The failure of a candidate that two machines did not survive."""
 
 
 def _left() -> None:

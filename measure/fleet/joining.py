@@ -1,4 +1,4 @@
-"""How this process comes into the Ray cluster that a fleet is."""
+"""The way of this process into the Ray cluster of a fleet."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def leave(node: str, address: str) -> bool:
 
 
 def _offers(builders: int | None, measures: bool) -> list[str]:
-    """What a node offers, as options of `ray start`."""
+    """Resources of a node, as options of `ray start`."""
     words = ["--disable-usage-stats"]
     words += [] if builders is None else [f"--num-cpus={builders}"]
     return words + ([f"--resources={json.dumps({RESOURCE: 1})}"] if measures else [])

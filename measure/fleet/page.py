@@ -97,7 +97,7 @@ def make_server(look: Callable[[], dict[str, Any]], host: str, port: int) -> Thr
 
 
 class _Latest:
-    """What the fleet is at, looked up once for all who watch."""
+    """The view of the fleet, looked up once for all who watch."""
 
     def __init__(self, look: Callable[[], dict[str, Any]]) -> None:
         self._look, self._lock = look, threading.Lock()

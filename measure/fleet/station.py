@@ -134,7 +134,7 @@ class Station:
     # ---- beside the work ----
 
     def status(self) -> dict[str, Any]:
-        """What this machine is at, and what it has done."""
+        """The present work of this machine, and what it has done."""
         now = time.time()
         busy = self._busy + (now - self._since if self._whom else 0.0)
         return {
@@ -204,7 +204,7 @@ class Station:
 def device_key(
     target: str | Mapping[str, Any] | Target, threads: int | None, timing: Timing | None
 ) -> str:
-    """What a tuner wants of a machine, as text."""
+    """Requirements of a tuner for a machine, as text."""
     plain = {"exactly": target.to_json()} if isinstance(target, Target) else target
     if not isinstance(plain, str):
         plain = dict(plain)
@@ -231,7 +231,7 @@ def to_plain(measurement: Measurement) -> dict[str, Any]:
 
 
 def from_plain(config: Config, data: Mapping[str, Any]) -> Measurement:
-    """What `to_plain` told of a config."""
+    """The result of `to_plain` for a config, read."""
     failure = None if data["failure"] is None else Failure.from_json(data["failure"])
     return Measurement(config, **{**data, "seconds": tuple(data["seconds"]), "failure": failure})
 

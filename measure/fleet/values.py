@@ -1,4 +1,4 @@
-"""What a user wrote, by value: functions and classes of modules that other machines lack.
+"""Code of a user, by value: functions and classes of modules that other machines lack.
 
 This is the only pickling of the package. What is read was written a moment ago by the same user,
 who started the workers; nothing is read from a disk.
@@ -31,7 +31,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def from_bytes(data: bytes) -> Any:
-    """What `to_bytes` wrote, in a worker of the same user's."""
+    """The value that `to_bytes` wrote, in a worker of the same user's."""
     return cloudpickle.loads(data)
 
 

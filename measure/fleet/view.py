@@ -1,4 +1,4 @@
-"""What a fleet is at, as plain data: for tables, the page, and programs."""
+"""The state of a fleet, as plain data: for tables, the page, and programs."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Stream:
             data += self.read(_LINE, left)
 
     def _ended(self) -> str:
-        """How the command ended, with what it said last."""
+        """The end of the command, with what it said last."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDS)
         line, status = self.last_line(), self._process.returncode

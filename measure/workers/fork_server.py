@@ -79,9 +79,9 @@ class ForkServer:
         return self._process.poll() is None
 
     def lost(self) -> str:
-        """How it was lost, in words: it was killed or stopped, or has had workers and has ended
-        or is about to, which may take a second. Empty while it is there, and where it could not
-        begin."""
+        """The way it was lost, in words: it was killed or stopped, or has had workers and has
+        ended or is about to, which may take a second. Empty while it is there, and where it
+        could not begin."""
         if is_stopped(self.pid):
             return "was stopped"
         with contextlib.suppress(subprocess.TimeoutExpired):

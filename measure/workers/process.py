@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Protocol
 
 from loopwright.measure.device import DeviceError, Failure
 from loopwright.measure.workers.fork_server import ForkServer, Kind, is_stopped, last_words
@@ -48,6 +48,30 @@ class Reply:
     broke: bool = False
 
 
+class WorkerLike(Protocol):
+    """Process that runs; `answers` counts those that it gave, `pid` is known of one here."""
+
+    answers: int
+    pid: int | None
+
+
+class Workers(Protocol):
+    """Workers that a runner asks: a `Pool` of one here, or of one on another machine."""
+
+    deadline: float
+
+    @property
+    def workers(self) -> Sequence[WorkerLike]: ...
+
+    def start(self) -> None: ...
+
+    def map(self, jobs: Sequence[Job]) -> list[Reply]: ...
+
+    def dismiss(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Worker:
     """One worker process; it works on one job at a time. Its first "job" is to start."""
 
@@ -77,7 +101,7 @@ class Worker:
         self._begin(_START)
 
     def lost(self, failure: Failure) -> str:
-        """How it was lost before it began, in words, if nothing is known against another try: its
+        """The way it was lost before it began, if nothing is known against another try: its
         fork server was lost, or it was killed without a word; else empty."""
         if self.pid is not None or failure.kind == "timeout":
             return ""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.sketch.sketch import Sketch
-from loopwright.schedule.tree.grammar import Buffer, Column, Stmt, Tree, renamed
+from loopwright.schedule.tree.grammar import Buffer, Column, Stmt, Tree
+from loopwright.schedule.tree.parts import renamed
 
 
 def assembled(

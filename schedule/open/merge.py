@@ -10,17 +10,8 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.numbers import structure
 from loopwright.schedule.tree.formula import Formula
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Linear,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    Tree,
-    Var,
-    renamed,
-)
+from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Loop, Stmt, Store, Tree, Var
+from loopwright.schedule.tree.parts import renamed
 
 _WHOLE = "whole"
 

@@ -41,13 +41,13 @@ formulas of these sizes (`schedule.open`). Lowering n configs of one sketch make
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
 import numpy as np
 
-from loopwright.dsl.expr import ORDERS, Cast, Expr
+from loopwright.dsl.expr import Expr
 from loopwright.dsl.traversal import rebuild
 
 Column = int | np.ndarray[Any, np.dtype[np.int64]]
@@ -330,12 +330,6 @@ def ceildiv(a: Column, b: Column) -> Column:
     return -(-a // b)
 
 
-def remainders(low: Column, high: Column, divisor: Column) -> tuple[Column, Column]:
-    """The least and the greatest remainder of the numbers from `low` to `high`."""
-    one: Column = np.equal(low // divisor, high // divisor) * 1  # all have the same quotient
-    return one * (low % divisor), one * (high % divisor) + (1 - one) * (divisor - 1)
-
-
 def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
     """The place in row-major storage."""
     total = Linear()
@@ -344,22 +338,6 @@ def flat(buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
         total = total + position * step
         step = step * extent
     return total
-
-
-def order_parts(loop: Loop) -> tuple[Loop, Store, Load] | None:
-    """The loop over places of an order, its store and its load; None for any other loop."""
-    if loop.kind not in ORDERS or loop.bound is not None or len(loop.body) != 1:
-        return None
-    (places,) = loop.body
-    if not isinstance(places, Loop) or places.bound is not None or len(places.body) != 1:
-        return None
-    (store,) = places.body
-    if not isinstance(store, Store) or not isinstance(store.value, Cast):
-        return None
-    load = store.value.x
-    if not isinstance(load, Load) or load.clamped or store.buffer.dtype != "int32":
-        return None
-    return places, store, load
 
 
 def variables(linear: Linear) -> Iterator[Var]:
@@ -377,37 +355,6 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         if isinstance(stmt, Loop):
             yield from statements(stmt.body)
-
-
-def map_values(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
-    """The same element expression with its loads and positions replaced."""
-    if isinstance(expr, (Load, Position)):
-        return leaf(expr)
-    return rebuild(expr, lambda child: map_values(child, leaf))
-
-
-def renamed(stmt: Stmt, old: str, new: str) -> Stmt:
-    """The same statement with a buffer called otherwise."""
-
-    def buffer(b: Buffer) -> Buffer:
-        return replace(b, name=new) if b.name == old else b
-
-    def leaf(x: Expr) -> Expr:
-        return replace(x, buffer=buffer(x.buffer)) if isinstance(x, Load) else x
-
-    if isinstance(stmt, Loop):
-        sparse = stmt.sparse
-        if sparse is not None:
-            sparse = replace(sparse, load=replace(sparse.load, buffer=buffer(sparse.load.buffer)))
-        body = tuple(renamed(s, old, new) for s in stmt.body)
-        return replace(stmt, body=body, sparse=sparse)
-    if isinstance(stmt, Store):
-        return replace(stmt, buffer=buffer(stmt.buffer), value=map_values(stmt.value, leaf))
-    if isinstance(stmt, Prefetch):
-        return replace(stmt, buffer=buffer(stmt.buffer))
-    if isinstance(stmt, (AsyncCopy, MatrixLoad)):
-        return replace(stmt, source=buffer(stmt.source))
-    return stmt
 
 
 class _Row:

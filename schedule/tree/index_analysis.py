@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loopwright.schedule.tree.grammar import Column, Linear, Remainder, Term, Var, remainders
+from loopwright.schedule.tree.grammar import Column, Linear, Remainder, Term, Var
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class IndexAnalysis:
             return values.low, values.high
         low, high = self.range(term.value)
         if isinstance(term, Remainder):
-            return remainders(low, high, term.divisor)
+            return _remainders(low, high, term.divisor)
         return low // term.divisor, high // term.divisor
 
     def _term_step(self, term: Term) -> Column:
@@ -86,3 +86,9 @@ def _greatest(one: Column, other: Column) -> Column:
     if one.__class__ is int and other.__class__ is int:
         return other if one < other else one
     return np.maximum(one, other)
+
+
+def _remainders(low: Column, high: Column, divisor: Column) -> tuple[Column, Column]:
+    """The least and the greatest remainder of the numbers from `low` to `high`."""
+    one: Column = np.equal(low // divisor, high // divisor) * 1  # all have the same quotient
+    return one * (low % divisor), one * (high % divisor) + (1 - one) * (divisor - 1)

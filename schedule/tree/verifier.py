@@ -48,9 +48,9 @@ from loopwright.schedule.tree.grammar import (
     Tree,
     Var,
     column,
-    order_parts,
 )
 from loopwright.schedule.tree.index_analysis import IndexAnalysis
+from loopwright.schedule.tree.parts import order_parts
 
 NOTHING: Mapping[int, Column] = MappingProxyType({})
 MOST_REGISTER_BYTES = 1 << 16

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import interpreter
 from tests.codegen.fake_cuda.emulation import fake_driver, fake_runtime
 
 CHECKS = Path(__file__).parent / "fake_cuda/checks.py"
@@ -25,7 +26,7 @@ def run(folder, *command, driver=fake_driver, **environment):
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "LD_LIBRARY_PATH": path, **environment},
+        env=interpreter.environment(LD_LIBRARY_PATH=path, **environment),
     )
 
 

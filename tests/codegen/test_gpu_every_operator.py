@@ -16,7 +16,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.build import program
-from loopwright.codegen.compile import compile_program
+from loopwright.codegen.compile import compile_by
 from loopwright.codegen.devices.code import resources
 from loopwright.codegen.target import resolve
 from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
@@ -99,7 +99,7 @@ def assert_right(name: str, config, target: Target) -> None:
 
 def spills(name: str, config, target: Target) -> int:
     """Bytes that the kernels of a config spill, compiled by nvcc."""
-    (code,) = compile_program(program(WORKLOADS[name](), config, target))
+    (code,) = compile_by(program(WORKLOADS[name](), config, target)).objects
     found = resources(code)
     assert found
     return sum(r["spills"] for r in found)

@@ -9,6 +9,7 @@ import pytest
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import TargetError
 from loopwright.schedule.target import Target
+from tests import interpreter
 
 
 def test_a_named_architecture_has_its_limits():
@@ -52,12 +53,12 @@ def test_a_gpu_that_is_not_known_is_an_error(config, message):
         resolve(config)
 
 
-def run_python(code, **environment):
+def run_python(code, *folders, **environment):
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        env={**os.environ, **environment},
+        env=interpreter.environment(*folders, **environment),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -83,7 +84,7 @@ def test_opencl_without_pyopencl_is_told_what_to_install(tmp_path):
         "from loopwright.codegen.target import resolve\n"
         "try: resolve('opencl')\n"
         "except lw.LoopwrightError as e: print(type(e).__name__, e)",
-        PYTHONPATH=str(tmp_path),
+        tmp_path,
     )
     assert "TargetError" in text
     assert 'pip install "loopwright[opencl]"' in text

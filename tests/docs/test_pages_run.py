@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import interpreter
+
 ROOT = Path(__file__).parents[2]
 _PART = re.compile(
     r"^<!-- (?P<how>needs|elsewhere:|page needs) (?P<words>[^>]*) -->\n"
@@ -80,11 +82,12 @@ def cases():
 
 @pytest.mark.parametrize(("page", "needs"), sorted(cases(), key=lambda case: case.id))
 def test_every_block_of_a_page_runs(page, needs, tmp_path):
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, "-"],
         input=script(page, needs),
         cwd=tmp_path,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": path} if needs else interpreter.environment(PATH=path),
         capture_output=True,
         text=True,
         timeout=550,

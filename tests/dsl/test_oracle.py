@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import loopwright as lw
 from loopwright.dsl import oracle
 from loopwright.dsl.errors import NotationError, ShapeError
-from loopwright.dsl.oracle import evaluate, random_inputs, tolerance
+from loopwright.dsl.oracle import evaluate, evaluation, random_inputs, tolerance
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import workload
 from tests.dsl.compute import compute, draw
@@ -26,7 +26,7 @@ def correlation() -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("chunk", [1, 7, 60, 1 << 22])
 def test_slabs_give_what_the_whole_gives(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oracle, "_CHUNK", chunk)
+    monkeypatch.setattr(evaluation, "_CHUNK", chunk)
     x, w, t = correlation()
     a, b = draw(x), draw(w)
     windows = np.lib.stride_tricks.sliding_window_view(a, 4, axis=1)[:, ::2]
@@ -42,9 +42,9 @@ def test_slabs_give_what_the_whole_gives(chunk: int, monkeypatch: pytest.MonkeyP
 @given(chunk=st.integers(1, 50), shape=st.lists(st.integers(1, 6), max_size=4), steps=st.just(3))
 def test_slabs_cover_a_shape_once(chunk: int, shape: list[int], steps: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oracle, "_CHUNK", chunk)
+        patch.setattr(evaluation, "_CHUNK", chunk)
         count = np.zeros(shape, int)
-        for slab in oracle._slabs(tuple(shape), steps):
+        for slab in evaluation._slabs(tuple(shape), steps):
             assert count[slab].size * steps <= max(chunk, steps)
             count[slab] += 1
     assert (count == 1).all()

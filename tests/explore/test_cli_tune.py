@@ -31,6 +31,7 @@ from loopwright.cli.replay import replay
 from loopwright.cli.tune import tune
 from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.transfer.records.store import RecordStore
+from tests import interpreter
 
 
 def test_an_operator_is_named_with_its_shapes():
@@ -341,7 +342,7 @@ def test_a_search_that_is_told_to_end_keeps_what_it_measured_and_leaves_nothing_
     process = subprocess.Popen(
         [sys.executable, "-m", "loopwright", *words.split()],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env=interpreter.environment(TMPDIR=str(temporary)),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

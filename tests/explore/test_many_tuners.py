@@ -1,7 +1,6 @@
 """Many tuners on one store, and a server that is killed under them: nothing is lost or doubled."""
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.transfer.records.store import RecordStore
+from tests import interpreter
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ def start(place, number, trials):
     return subprocess.Popen(
         [sys.executable, "-c", TUNER, str(place), str(number), str(trials)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        env=interpreter.environment(OPENBLAS_NUM_THREADS="1"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -16,6 +16,7 @@ from sqlalchemy import delete
 from loopwright.transfer.records.sql import tables
 from loopwright.transfer.records.sql.sqlite import SqliteDatabase
 from loopwright.transfer.records.store import RecordError, RecordStore
+from tests import interpreter
 from tests.transfer.examples import config, record
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ def python(program, *args):
     return subprocess.Popen(
         [sys.executable, *first, *map(str, args)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        env=interpreter.environment(OPENBLAS_NUM_THREADS="1"),
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -192,7 +192,7 @@ class RecordStore:
     def elsewhere(
         self, workload: Workload | str, target: Target | str, machine: Mapping[str, str]
     ) -> list[dict[Config, float]]:
-        """What other machines have measured of a workload, with warm caches, the nearest machine
+        """Measurements of a workload by other machines, with warm caches, the nearest machine
         first: as `measured` has it of one."""
         wanted, here = _wanted(workload, target, machine, None, "any"), hardware(machine)
         groups = choose((s for s in self.settings() if s.hardware != here), wanted)

@@ -40,7 +40,7 @@ OPERATORS: dict[str, Rule] = {}
 
 
 LIMITS: dict[str, str] = {}
-"""What users must know of some operators: what a call must fulfil, or costs."""
+"""Notes on some operators for users: what a call must fulfil, or costs."""
 
 
 def operator(*names: str, limit: str = "") -> Callable[[Rule], Rule]:

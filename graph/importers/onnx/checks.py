@@ -1,4 +1,4 @@
-"""What must hold of a node and of an input, and the messages where it does not."""
+"""Conditions of a node and of an input, and the messages where they do not hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopwright.graph.importers.onnx.call import Call, Value, dtype_of
 
 @dataclass(frozen=True)
 class _Schema:
-    """What ONNX says of an operator.
+    """The schema of an operator in ONNX.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ def _schema(op: str, version: int, domain: str) -> _Schema | None:
 
 
 def _kind(dtype: str) -> str:
-    """What a type is as a number, by its name or by ONNX's; the bytes are another matter."""
+    """A type as a number, by its name or by ONNX's; the bytes are another matter."""
     name = dtype.removeprefix("tensor(").removesuffix(")")
     if name == "double" or re.fullmatch(r"b?float(16|32|64)?", name):
         return "floats"

@@ -17,7 +17,7 @@ DRAWN = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike
 
 
 def folded(node: Any, inputs: Sequence[Array | None], version: int) -> list[Array]:
-    """What a node computes of known inputs. Raises `ModelError` with the node's name."""
+    """The outputs of a node for known inputs. Raises `ModelError` with the node's name."""
     quick = _QUICK.get(node.op_type) if not node.domain else None
     if quick is not None and len(node.output) == 1:
         try:
@@ -56,7 +56,7 @@ def _by_reference(node: Any, inputs: Sequence[Array | None], version: int) -> li
 
 
 def _by_onnxruntime(model: Any, given: Mapping[str, Array]) -> Sequence[Any] | None:
-    """What onnxruntime computes, where it is installed: the reference has faults of its own."""
+    """The outputs by onnxruntime, where it is installed: the reference has faults of its own."""
     import onnx
 
     model.ir_version = min(model.ir_version, 10)  # onnxruntime may be older than onnx
@@ -84,4 +84,4 @@ _QUICK: dict[str, Any] = {
     "Equal": np.equal, "Less": np.less, "Greater": np.greater, "Not": np.logical_not,
     "And": np.logical_and, "Or": np.logical_or, "Where": np.where, "Neg": np.negative,
 }  # fmt: skip
-"""Those that models apply to shapes by the hundred: the reference takes a millisecond for each."""
+"""Operators that shapes have by the hundred: the reference takes a millisecond for each."""

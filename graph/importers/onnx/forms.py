@@ -1,4 +1,4 @@
-"""What ONNX says in prose alone: the words that attributes may be, and the shapes of inputs.
+"""Conditions that ONNX says in prose alone: words of attributes, and shapes of inputs.
 
 `check_form` holds a call to both tables before its rule reads it.
 """

@@ -51,7 +51,7 @@ _MOST_FIXED = 64
 
 @dataclass(eq=False)
 class Graph:
-    """What the nodes of a model mean, as far as they were read.
+    """Definitions of the nodes of a model, as far as they were read.
 
     `definitions` are the tensors that each node defines, `names` the operators that they are of,
     `weights` the arrays behind constants. `is_open` says that axes may have other extents in

@@ -13,7 +13,7 @@ from loopwright.graph.importers.onnx.call import Array, Call, Value
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known of a loop before it runs.
+    """Facts of a loop that are known before it runs.
 
     Attributes
     ----------

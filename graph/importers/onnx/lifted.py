@@ -1,4 +1,4 @@
-"""What iterations compute of their rows alone: products of it are one product, before the loop.
+"""Computations of iterations from their rows alone, whose products are one, before the loop.
 
 In every iteration, x a row of X          once
 P[b, k] += x[b, j] * W[j, k]        ↦     all[t, b, k] += X[t, b, j] * W[j, k], P a row of all
@@ -58,7 +58,7 @@ def _is_product(tensor: Tensor) -> bool:
 
 
 def _for_all(tensor: Tensor, every: dict[Tensor, tuple[Tensor, bool]], count: int) -> Tensor:
-    """What a tensor is in all iterations, along a new first axis."""
+    """The values of a tensor in all iterations, along a new first axis."""
     number = Index("iteration", count)
 
     def read(r: Read) -> Read:

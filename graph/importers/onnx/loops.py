@@ -101,12 +101,12 @@ def _loop(graph: Graph, name: str, iterations: Iterations) -> Loop[Tensor]:
 
 
 def _found(loop: Loop[Tensor]) -> list[Tensor]:
-    """What an iteration finds."""
+    """The values that an iteration begins with."""
     return [s.before for s in loop.states] + [r.part for r in loop.reads]
 
 
 def _split(parts: Sequence[Part], loop: Loop[Tensor]) -> tuple[list[Definitions], list[Part]]:
-    """What differs from one iteration to the next, and what does not."""
+    """The values that differ from one iteration to the next, and those that do not."""
     differ = set(_found(loop))
     own: list[Definitions] = []
     outside: list[Part] = []

@@ -28,6 +28,7 @@ from loopwright.graph.importers.torch.layers import in_parts
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
 
+_FUNCTIONS = 4096  # of onnxscript that the exporter keeps, at most
 _EXAMPLE = 6
 """Steps above the least size at which a program of open sizes is traced."""
 
@@ -131,14 +132,18 @@ def _to_onnx(program: Any) -> Any:
 
 
 def _read_functions_once() -> None:
-    """Have the exporter keep the functions of onnxscript: it would parse the source of all five
-    hundred in every call, which takes longer than a small model."""
+    """Have the exporter keep the functions of onnxscript and their signatures: it would parse the
+    source of all five hundred in every call, which takes longer than a small model."""
     with suppress(ImportError, AttributeError):  # another version may have no such function
         from torch.onnx._internal.exporter import _registration
 
-        source = _registration.onnxscript_apis
-        if not hasattr(source.get_torchlib_ops, "cache_info"):
-            source.get_torchlib_ops = functools.cache(source.get_torchlib_ops)
+        for module, name in (
+            (_registration.onnxscript_apis, "get_torchlib_ops"),
+            (_registration._schemas, "op_signature_from_function"),
+        ):
+            function = getattr(module, name)
+            if not hasattr(function, "cache_info"):
+                setattr(module, name, functools.lru_cache(_FUNCTIONS)(function))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ _OF_RECORDS = ("stores", "targets", "kind", "base", "beside", "note")
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What tells how a table of sources is read; None and () where no table is given."""
+    """Options that tell how a table of sources is read; None and () where no table is given."""
 
     table: Path | None
     target: str | None
@@ -95,7 +95,7 @@ def train_from_table(options: SourceOptions, output: Path, seed: int) -> str:
 
 
 def _judged(options: SourceOptions, table: SourceTable, seed: int) -> str:
-    """How often models are right for groups that they have not seen; empty without groups."""
+    """Share of right answers for groups that models have not seen; empty without groups."""
     import numpy as np
 
     from loopwright.costmodel.source.model import SourceModel

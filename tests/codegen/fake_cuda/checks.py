@@ -14,7 +14,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.codegen.build import program
-from loopwright.codegen.compile import compile_program, signature
+from loopwright.codegen.compile import compile_by, signature
 from loopwright.codegen.devices import cuda_driver
 from loopwright.codegen.gpu import compile as gpu_compile
 from loopwright.codegen.gpu.library import GpuLibrary, load_code
@@ -218,7 +218,7 @@ def test_a_blob_is_loaded_and_timed_without_the_builder():
     workload = WORKLOADS["long_dot_product_over_threads"]()
     inputs, expected = data(workload)
     made = program(workload, None, resolve("cuda"))
-    library = load_code(signature(made, "k"), compile_program(made, draft=True)[0])
+    library = load_code(signature(made, "k"), compile_by(made, draft=True).objects[0])
     call = library.prepare_call(*inputs)
     call.flush()
     elapsed, same = call.repeat(2)
@@ -230,7 +230,7 @@ def test_code_for_another_gpu_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setattr(gpu_compile, "compile_cuda", lambda s, a, portable: (b"other\0", ()))
     made = program(product(), None, resolve("cuda"))
     with pytest.raises(LibraryError, match=r"compiled for another GPU .*build it for this GPU"):
-        load_code(signature(made, "k"), compile_program(made)[0])
+        load_code(signature(made, "k"), compile_by(made).objects[0])
 
 
 def test_an_exported_library_is_loaded_and_called(tmp_path):

@@ -27,7 +27,7 @@ from loopwright.graph.importers.onnx.operators.shapes import reshaped, transpose
 from loopwright.graph.importers.onnx.operators.slices import take
 
 Mask = Callable[[Index, Index], Expr]
-"""What is added to the score of a key, by its sample and its place."""
+"""The addend to the score of a key, by its sample and its place."""
 
 
 @operator("com.microsoft:Attention", limit="without past keys; masks of one or two axes")

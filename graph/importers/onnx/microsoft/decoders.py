@@ -78,7 +78,7 @@ def _group_query(call: Call) -> list[Value]:
     total = call.integer(6)
 
     def past(b: Index) -> Any:
-        """How many keys are past: none, where all are new."""
+        """The number of past keys: none, where all are new."""
         if total == length:
             return 0
         return f.cast(call.read(call.value(5), (b,)), "int32") + (1 - length)

@@ -48,7 +48,7 @@ def _fused_gemm(call: Call) -> Value:
 
 
 def _activation(call: Call) -> Callable[[Expr], Expr] | None:
-    """What a fused convolution or product does to each element at last."""
+    """The last step of a fused convolution or product, of each element."""
     name = call.get("activation", "")
     given = call.get("activation_params")
     if given is None:

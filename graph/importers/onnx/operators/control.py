@@ -85,7 +85,7 @@ def _loop(call: Call) -> list[Value]:
 def _as_loop(
     call: Call, states: Sequence[Value], outs: int, most: int | None
 ) -> list[Value] | None:
-    """What a `Loop` that begins gives, as a loop of the network: where its condition is always
+    """The result of a `Loop` that begins, as a loop of the network: where its condition is always
     true, or follows from states that are known, which then are rows of an array."""
     body = call.get("body")
 
@@ -199,7 +199,7 @@ def _unrolled(call: Call, iterations: Iterations) -> Results:
 
 
 def row(call: Call, value: Value, place: int) -> Value:
-    """What stands at one place of the first axis, without that axis."""
+    """The part at one place of the first axis, without that axis."""
     part = take(call, value, 0, np.array([place]), "row")
     return reshaped(call, part, shape_of(value)[1:])
 

@@ -21,7 +21,7 @@ Pads = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves: an entry of each for every spatial axis."""
+    """The motion of a window: an entry of each for every spatial axis."""
 
     extent: tuple[int, ...]
     stride: tuple[int, ...]
@@ -182,7 +182,7 @@ def _conv_transpose(call: Call) -> Value:
 def _transposed_pads(
     call: Call, spatial: Sequence[int], stride: Sequence[int], whole: Sequence[int]
 ) -> Pads:
-    """What the result loses at each end; less than nothing where it is to be larger."""
+    """Elements that the result loses at each end; less than nothing where it is to be larger."""
     rank, auto = len(stride), call.get("auto_pad", "NOTSET")
     wanted = call.get("output_shape")
     if wanted is None and auto.startswith("SAME"):

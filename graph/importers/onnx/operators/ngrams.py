@@ -1,4 +1,4 @@
-"""How often sequences of tokens stand in others."""
+"""Counts of sequences of tokens in others."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _pool(call: Call, places: Sequence[int]) -> dict[int, list[Gram]]:
 def _counts(
     x: Tensor, shape: tuple[int, ...], call: Call, grams: Sequence[Gram], skip: int
 ) -> Tensor:
-    """How often n-grams of one length stand in rows, so many tokens left out between theirs."""
+    """Counts of n-grams of one length in rows, so many tokens left out between theirs."""
     length, extent = len(grams[0][0]), call.shape()[-1]
     spots = extent - (length - 1) * (skip + 1)
     if spots < 1:

@@ -132,7 +132,7 @@ def _average_pool(call: Call) -> Value:
 
 
 def _counts(call: Call, pool: _Pool) -> Array:
-    """How many elements each window counts."""
+    """The number of elements that each window counts."""
     spatial, w = call.shape()[2:], pool.window
     included = bool(call.get("count_include_pad", 0))
     stated = Window.of(call, spatial, w.extent).pads
@@ -203,7 +203,7 @@ class _Regions:
         return self._end(r, 1 - d)
 
     def length(self, r: Index, d: int) -> Expr:
-        """How long it is."""
+        """Its length."""
         length = self._end(r, 3 - d) - self._end(r, 1 - d)
         return length if self.half else f.max(length, 1)
 

@@ -77,7 +77,7 @@ def _bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int | No
 
 
 def take(call: Call, value: Value, axis: int, places: np.ndarray, name: str = "take") -> Value:
-    """What stands along an axis at known places, in their order."""
+    """The parts along an axis at known places, in their order."""
     shape = shape_of(value)
     new = tuple(len(places) if d == axis else n for d, n in enumerate(shape))
     if len(places) == shape[axis] and (places == np.arange(shape[axis])).all():

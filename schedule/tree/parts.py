@@ -1,0 +1,67 @@
+"""Parts of a loop tree found by their form, and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from loopwright.dsl.expr import ORDERS, Cast, Expr
+from loopwright.dsl.traversal import rebuild
+from loopwright.schedule.tree.grammar import (
+    AsyncCopy,
+    Buffer,
+    Load,
+    Loop,
+    MatrixLoad,
+    Position,
+    Prefetch,
+    Stmt,
+    Store,
+)
+
+
+def order_parts(loop: Loop) -> tuple[Loop, Store, Load] | None:
+    """The loop over places of an order, its store and its load; None for any other loop."""
+    if loop.kind not in ORDERS or loop.bound is not None or len(loop.body) != 1:
+        return None
+    (places,) = loop.body
+    if not isinstance(places, Loop) or places.bound is not None or len(places.body) != 1:
+        return None
+    (store,) = places.body
+    if not isinstance(store, Store) or not isinstance(store.value, Cast):
+        return None
+    load = store.value.x
+    if not isinstance(load, Load) or load.clamped or store.buffer.dtype != "int32":
+        return None
+    return places, store, load
+
+
+def map_values(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
+    """The same element expression with its loads and positions replaced."""
+    if isinstance(expr, (Load, Position)):
+        return leaf(expr)
+    return rebuild(expr, lambda child: map_values(child, leaf))
+
+
+def renamed(stmt: Stmt, old: str, new: str) -> Stmt:
+    """The same statement with a buffer called otherwise."""
+
+    def buffer(b: Buffer) -> Buffer:
+        return replace(b, name=new) if b.name == old else b
+
+    def leaf(x: Expr) -> Expr:
+        return replace(x, buffer=buffer(x.buffer)) if isinstance(x, Load) else x
+
+    if isinstance(stmt, Loop):
+        sparse = stmt.sparse
+        if sparse is not None:
+            sparse = replace(sparse, load=replace(sparse.load, buffer=buffer(sparse.load.buffer)))
+        body = tuple(renamed(s, old, new) for s in stmt.body)
+        return replace(stmt, body=body, sparse=sparse)
+    if isinstance(stmt, Store):
+        return replace(stmt, buffer=buffer(stmt.buffer), value=map_values(stmt.value, leaf))
+    if isinstance(stmt, Prefetch):
+        return replace(stmt, buffer=buffer(stmt.buffer))
+    if isinstance(stmt, (AsyncCopy, MatrixLoad)):
+        return replace(stmt, source=buffer(stmt.source))
+    return stmt
