@@ -43,6 +43,9 @@ class CpuHeuristics:
     """Rows of a tile that take as long as copying a panel."""
     far_element_cost: float = 0.2
     """Cost of an element of a large operand, each from another cache line."""
+    rows_streamed_cost: float = 0.55
+    """Cost of summing along rows of weights that each call reads once, where they could be laid
+    out in the order of tiles: short streams take up to twice the time of a long one."""
     vector_axis_slack: float = 0.5
     """Vector axes that are worse than the best by less are sketches too."""
     panel_lanes: int = 24

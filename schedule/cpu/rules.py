@@ -183,12 +183,26 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
                 else CPU.far_element_cost
             )
     if axis in nest.reduce:
-        return cost + 0.3 + 4 * context.lanes(nest) / extent(axis)
+        streamed = CPU.rows_streamed_cost if _streams_rows(nest, axis, context) else 0.0
+        return cost + 0.3 + 4 * context.lanes(nest) / extent(axis) + streamed
     if nest.reducer is None and _across(nest, axis):
         return cost + 1  # shuffles
     if stride(nest.out, nest.index, axis) != 1:
         cost += _scatter(nest, nest.size * item_bytes(nest.out.dtype), context) / sums
     return cost
+
+
+def _streams_rows(nest: Nest, axis: Index, context: NestContext) -> bool:
+    """Return whether weights that each call reads once are read along an axis, where a tile of
+    another axis could have them in its own order."""
+    wide = {a for a in nest.axes if extent(a) >= CPU.panel_lanes}
+    return any(
+        read.tensor.name in context.constants
+        and uses(nest, read) == 1
+        and stride(read.tensor, read.index, axis) == 1
+        and any(a in indices(read) and packable(nest, read, a, context) for a in wide)
+        for read in nest.reads()
+    )
 
 
 def _copy(nest: Nest, read: Read, step: int | None, context: NestContext) -> float:
