@@ -196,15 +196,17 @@ def _cause(error: BaseException) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide what the exporter says of packages that are not installed, and of its own code."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels):
+            log.setLevel(level)
 
 
 def _closed(program: Any, inputs: Inputs) -> Any:
