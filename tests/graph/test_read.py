@@ -191,6 +191,17 @@ def test_an_unknown_operator_is_named():
         build_model(_onnx([helper.make_node("Frobnicate", ["x"], ["y"])], (3, 7)))
 
 
+def test_operators_of_sequences_are_refused_by_name():
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["s"]),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+    ]
+    with pytest.raises(ModelError, match=r"SequenceConstruct .*takes or gives a sequence"):
+        build_model(_onnx(nodes, (3, 7)))
+
+
 def test_operators_of_other_domains_are_none_of_onnx():
     from onnx import helper
 
