@@ -16,6 +16,7 @@ from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
 from loopwright.graph.torch_open import OpenAxes, built_open
+from loopwright.graph.torch_outputs import Outputs
 from loopwright.paths import file_at
 from loopwright.transfer.records.location import Server, location_of, may_exist
 
@@ -95,8 +96,8 @@ def backend(
         result = found.model(*(inputs[n] for n in rest))
         results = result if isinstance(result, tuple) else (result,)
         # Without inputs nothing tells that tensors are wanted.
-        tensors = (to_torch(x) if isinstance(x, np.ndarray) else x for x in results)
-        return tuple(map(_laid_out, tensors, found.strides(inputs)))
+        tensors = [to_torch(x) if isinstance(x, np.ndarray) else x for x in results]
+        return found.outputs.of(inputs, tensors)
 
     return call
 
@@ -132,7 +133,7 @@ class _Build:
 
     model: Callable[..., Any]
     seen: Sequence[tuple[int, int, int, memoryview, int]]
-    strides: Callable[[Sequence[Any]], Sequence[tuple[int, ...] | None]]
+    outputs: Outputs
 
     def changed(self, inputs: Sequence[Any]) -> bool:
         """Return whether a weight is another one than was laid out."""
@@ -236,19 +237,24 @@ class _Builds:
         self._left -= 1
         try:
             _check_kept(self._graph, inputs, self._weights)
-            made = self._model(inputs)
-            strides = _Strides(self._graph, self._open)
-            strides(inputs)
+            outputs = Outputs(self._graph, self._open)
+            outputs.check(inputs)
+            made = self._model(outputs.graph, inputs) if outputs.any_computed else _nothing
         except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
             return f"loopwright leaves a graph to torch: {error}"
         seen = [(n, *_seen(inputs[n])) for n in self._weights if inputs[n].numel()]
-        return _Build(made, seen, strides)
+        return _Build(made, seen, outputs)
 
-    def _model(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _model(self, graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         options = {**_records(), **self._options}
         if self._axes is None:
-            return _built(self._graph, inputs, self._weights, options)
-        return built_open(self._graph, inputs, self._weights, self._axes, self._bounds, options)
+            return _built(graph, inputs, self._weights, options)
+        return built_open(graph, inputs, self._weights, self._axes, self._bounds, options)
+
+
+def _nothing(*inputs: Any) -> tuple[()]:
+    """What is computed of a graph whose outputs are views of inputs."""
+    return ()
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
@@ -298,68 +304,15 @@ def _check_kept(graph: Any, examples: Sequence[Any], weights: Sequence[int]) -> 
         raise LoopwrightError(
             "its weights were made under inference_mode and do not tell when they change"
         )
-    nodes = list(graph.graph.nodes)
-    if any("_enter_autocast" in str(node.target) for node in nodes):
+    if any(getattr(x, "is_complex", bool)() for x in examples):
+        raise LoopwrightError("its inputs are complex numbers: give torch.view_as_real(x)")
+    if any("_enter_autocast" in str(node.target) for node in graph.graph.nodes):
         raise LoopwrightError("it enters torch.autocast: enter that around the compiled model")
-    # What is written to a view reaches its base, be it after the graph: ours would be a copy.
-    seen = {_storage(node) for node in nodes if node.op == "placeholder"} - {None}
-    for node in nodes[-1].all_input_nodes:
-        storage = _storage(node)
-        if storage in seen:
-            raise LoopwrightError(f"its output {node.name} is a view of an input or output")
-        if storage is not None:
-            seen.add(storage)
-
-
-def _storage(node: Any) -> int | None:
-    """The identity of the memory of what a node stands for; None if it is no tensor."""
-    value = node.meta.get("example_value")
-    return value.untyped_storage()._cdata if hasattr(value, "untyped_storage") else None
 
 
 def _is_open(x: Any) -> bool:
     """Return whether an example stands for several shapes, or for a number that is given."""
     return not hasattr(x, "shape") or not all(isinstance(n, int) for n in x.shape)
-
-
-class _Strides:
-    """Strides that torch gives to the outputs of a graph, once for each of the shapes that it is
-    called with; None for what is no tensor."""
-
-    def __init__(self, graph: Any, is_open: bool) -> None:
-        self._graph, self._open = graph, is_open
-        self._of: dict[Any, list[tuple[int, ...] | None]] = {}
-
-    def __call__(self, inputs: Sequence[Any]) -> list[tuple[int, ...] | None]:
-        key = tuple(tuple(getattr(x, "shape", ())) for x in inputs) if self._open else ()
-        if key not in self._of:
-            self._of[key] = self._found(inputs)
-        return self._of[key]
-
-    def _found(self, inputs: Sequence[Any]) -> list[tuple[int, ...] | None]:
-        results = next(reversed(self._graph.graph.nodes)).args[0]
-        values: Any = [getattr(node, "meta", {}).get("example_value") for node in results]
-        if self._open:
-            from torch._subclasses import FakeTensorMode
-
-            with FakeTensorMode() as fake:
-                made = (fake.from_tensor(x) if hasattr(x, "shape") else x for x in inputs)
-                values = self._graph(*made)
-        return [tuple(x.stride()) if hasattr(x, "stride") else None for x in values]
-
-
-def _laid_out(x: Any, strides: tuple[int, ...] | None) -> Any:
-    """A tensor with strides that torch's own would have: what follows the graph may rely on them.
-
-    An axis of stride 0 has one element in memory.
-    """
-    import torch
-
-    if strides is None or x.stride() == strides:
-        return x
-    once = x[tuple(slice(0, 1) if n == 0 else slice(None) for n in strides)]
-    made = torch.empty_strided(once.shape, strides, dtype=x.dtype)
-    return made.copy_(once).expand(x.shape)
 
 
 def _static(graph: Any, examples: Sequence[Any]) -> list[int]:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 
 Inputs = Sequence[Any] | Mapping[str, Any] | None
@@ -13,7 +14,8 @@ _LINES = 4  # of an error of torch's
 
 
 def by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
-    """Inputs given for these names. Raises `ModelError` for others."""
+    """Inputs given for these names, of tensors of the notation the shapes. Raises `ModelError`
+    for others."""
     if inputs is None:
         return {}
     if not isinstance(inputs, Mapping):
@@ -24,7 +26,7 @@ def by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
     unknown = [n for n in inputs if n not in names]
     if unknown:
         raise ModelError(f"the model has no input {unknown[0]!r}; it takes {', '.join(names)}")
-    return inputs
+    return {n: x.shape if isinstance(x, Tensor) else x for n, x in inputs.items()}
 
 
 def arrays(inputs: Inputs, names: Sequence[str]) -> tuple[Any, ...]:

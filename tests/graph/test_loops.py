@@ -232,9 +232,33 @@ def test_a_loop_that_counts_itself_has_a_known_length():
     assert built.linked.weight_bytes < 2048  # the weights, which are no state
 
 
-def test_a_loop_that_the_data_end_is_refused():
-    with pytest.raises(lw.LoopwrightError, match="known at a call only"):
+def test_a_loop_that_the_data_end_is_refused_where_nothing_bounds_it():
+    with pytest.raises(lw.LoopwrightError, match=r"computes at a call ends it: give a trip count"):
         build_model(*counted(condition=False), check=False)
+
+
+@pytest.mark.parametrize(("most", "loops"), [(2, []), (9, [8])])
+def test_a_loop_that_the_data_end_goes_on_without_effect_up_to_its_bound(most, loops):
+    node = helper.make_node
+    nodes = [
+        node("Add", ["s", "s"], ["s2"]),
+        node("ReduceSum", ["s2"], ["sum"], keepdims=0),
+        node("Less", ["sum", "end"], ["on"]),
+    ]
+    inputs = {"i": (T.INT64, ()), "g": (T.BOOL, ()), "s": (T.FLOAT, (4,))}
+    body = graph(nodes, inputs, {"on": T.BOOL, "s2": T.FLOAT}, [("end", np.float32(100))])
+    outer = node("Loop", ["n", "start", "S"], ["y"], body=body)
+    weights = [("n", np.array(most)), ("start", True)]
+    model = model_of([outer], {"S": drawn(4)}, {"y": T.FLOAT}, weights)
+    built = build_model(model, threads=1)
+    assert counts(built) == loops
+    for value in (0.5, 8, 200):
+        wanted = np.full(4, value, np.float32)
+        for _ in range(most):
+            wanted = wanted * 2
+            if wanted.sum() >= 100:
+                break
+        np.testing.assert_array_equal(built(np.full(4, value, np.float32)), wanted)
 
 
 def test_iterations_that_differ_stand_one_behind_the_other():

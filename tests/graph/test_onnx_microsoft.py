@@ -7,6 +7,7 @@ from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 from tests.graph.onnx_nodes import computed, node_model
 
+onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.onnx
 RNG = np.random.default_rng(0)
@@ -27,9 +28,12 @@ def weights(*shape):
     return whole(*shape, dtype="int8") // 2
 
 
-def compare(op, arrays, known=None, off=0.0, **options):
-    """Compare with onnxruntime; results may be `off` by so much."""
+def compare(op, arrays, known=None, off=0.0, origin=None, **options):
+    """Compare with onnxruntime; results may be `off` by so much. `origin` is the opset whose
+    operator a quantized one is made of, where it says so."""
     model = node_model(op, arrays, known, opset=17, domain="com.microsoft", **options)
+    if origin is not None:
+        model.graph.node[0].attribute.append(onnx.helper.make_attribute("opset", origin))
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -67,12 +71,28 @@ def test_quantized_numbers_are_added_and_multiplied(op, dtype):
         ("QLinearSigmoid", {}),
         ("QLinearLeakyRelu", {"alpha": 0.1}),
         ("QLinearGlobalAveragePool", {}),
+        ("QLinearAveragePool", {"kernel_shape": [2, 3], "pads": [1, 0, 0, 1]}),
     ],
 )
 def test_functions_of_quantized_numbers(op, options):
     known = {**step("x", 0.04, 100), **step("y", 0.01, 10)}
     order = ["x", "x_scale", "x_zero", "y_scale", "y_zero"]
     compare(op, {"x": whole(2, 3, 4, 5)}, known, off=1, order=order, **options)
+
+
+@pytest.mark.parametrize(("axis", "origin"), [(1, 13), (2, 11)])
+def test_a_softmax_of_quantized_numbers_is_that_of_its_opset(axis, origin):
+    known = {**step("x", 0.04, 100), **step("y", 1 / 256, 0)}
+    order = ["x", "x_scale", "x_zero", "y_scale", "y_zero"]
+    arrays = {"x": whole(2, 3, 4, 5)}
+    compare("QLinearSoftmax", arrays, known, off=1, order=order, axis=axis, origin=origin)
+
+
+def test_quantized_numbers_are_chosen_by_a_condition():
+    arrays = {"c": whole(2, 3) > 99, "a": whole(2, 3), "b": whole(1, 3)}
+    known = {**step("y", 0.05, 128), **step("a", 0.03, 120), **step("b", 0.06, 130)}
+    order = ["c", "a", "a_scale", "a_zero", "b", "b_scale", "b_zero", "y_scale", "y_zero"]
+    compare("QLinearWhere", arrays, known, off=1, order=order)
 
 
 def test_quantized_numbers_are_joined():

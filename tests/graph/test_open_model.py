@@ -157,19 +157,20 @@ def test_a_program_of_torch_may_have_open_sizes():
             super().__init__()
             self.layer = torch.nn.Linear(12, 8)
 
-        def forward(self, x):
-            y = self.layer(x)
+        def forward(self, x, factor):
+            y = self.layer(x * factor)
             return {"y": torch.relu(y), "sum": y.sum(1)}
 
     torch.manual_seed(0)
     net = Net().eval()
     b, n = lw.dim("b", 2, 4), lw.dim("n", 2, 20)
-    made = lw.build_model(net, (lw.tensor("x", (b, n, 12)),), threads=1)
+    factor = lw.tensor("factor", (12,))
+    made = lw.build_model(net, (lw.tensor("x", (b, n, 12)), factor), threads=1)
     for shape in ((2, 2), (3, 20), (4, 7)):
-        x = torch.randn(*shape, 12)
+        given = torch.randn(*shape, 12), torch.randn(12)
         with torch.no_grad():
-            wanted = net(x)
-        for name, got in made(x).items():
+            wanted = net(*given)
+        for name, got in made(*given).items():
             torch.testing.assert_close(got, wanted[name], rtol=1e-5, atol=1e-5)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from loopwright.codegen.load import load
+from loopwright.dsl.tensor import tensor
 from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 
@@ -50,6 +51,24 @@ def test_an_onnx_file_computes_what_onnx_says(tmp_path):
     x = np.random.default_rng(1).standard_normal((1, 3, 9, 7)).astype(np.float32)
     got = build_model(tmp_path / "m.onnx", threads=1)(x)
     np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("open_in_file", [False, True])
+def test_tensors_of_the_notation_stand_for_inputs_of_an_onnx_file(open_in_file):
+    model = _convolution((None, 3, 9, 7) if open_in_file else (1, 3, 9, 7))
+    x = np.random.default_rng(1).standard_normal((1, 3, 9, 7)).astype(np.float32)
+    got = build_model(model, [tensor("x", x.shape)], threads=1)(x)
+    np.testing.assert_allclose(got, _reference(model, x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_tensors_of_the_notation_stand_for_inputs_of_a_torch_module():
+    import torch
+
+    table = torch.nn.Embedding(7, 5)
+    ids = torch.tensor([[6, 0, 3]])
+    given = (tensor("ids", (1, 3), "int64"),)
+    with torch.no_grad():
+        torch.testing.assert_close(build_model(table, given, threads=1)(ids), table(ids))
 
 
 def test_a_build_says_what_goes_on_where_that_is_wanted(monkeypatch, capsys):
@@ -170,6 +189,17 @@ def test_an_unknown_operator_is_named():
 
     with pytest.raises(ModelError, match="Frobnicate"):
         build_model(_onnx([helper.make_node("Frobnicate", ["x"], ["y"])], (3, 7)))
+
+
+def test_operators_of_sequences_are_refused_by_name():
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["s"]),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+    ]
+    with pytest.raises(ModelError, match=r"SequenceConstruct .*takes or gives a sequence"):
+        build_model(_onnx(nodes, (3, 7)))
 
 
 def test_operators_of_other_domains_are_none_of_onnx():

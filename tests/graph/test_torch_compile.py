@@ -241,22 +241,42 @@ def test_what_a_function_writes_to_its_input_stays_written():
     torch.testing.assert_close(y, torch.ones(4))
 
 
-def test_a_view_of_an_input_is_none_of_a_copy():
-    first, _ = _left_to_torch(lambda y: (y.t(), y + 1))
-    y = torch.zeros(2, 3)
-    first(y)[0].add_(1)
-    torch.testing.assert_close(y, torch.ones(2, 3))
+def test_what_is_written_to_a_view_of_an_input_reaches_it(built):
+    first = torch.compile(lambda y: (y.t()[1:], y[1:] + 1), backend=backend)
+    whole = torch.zeros(4, 3)
+    view, other = first(whole[2:])
+    view.add_(1)
+    torch.testing.assert_close(whole, torch.tensor([[0.0] * 3] * 2 + [[0.0, 1.0, 1.0]] * 2))
+    torch.testing.assert_close(other, torch.ones(1, 3))
+    assert len(built) == 1
 
 
-def test_outputs_that_share_memory_still_do():
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_outputs_that_share_memory_still_do(built, dynamic):
     def shared(y):
         made = y + 1
-        return made, made.view(-1)
+        return made.t(), {"halves": made.chunk(2, -1), "none": None}
 
-    first, _ = _left_to_torch(shared)
+    compiled = torch.compile(shared, backend=backend, dynamic=dynamic)
+    for y in (torch.randn(2, 6), torch.randn(3, 12)[:, ::2]):
+        wanted, made = shared(y), compiled(y)
+        for one, other in zip(*map(torch.utils._pytree.tree_leaves, (made, wanted)), strict=True):
+            torch.testing.assert_close(one, other)
+            assert one is None or one.stride() == other.stride()
+        made[0].zero_()
+        torch.testing.assert_close(made[1]["halves"][1], torch.zeros(len(y), 3))
+    assert built
+
+
+def test_an_output_that_is_no_part_of_another_is_left_to_torch():
+    def bits(y):
+        made = y + 1
+        return made, made.view(torch.int32)
+
+    first, _ = _left_to_torch(bits)
     one, other = first(torch.zeros(2, 3))
     one.zero_()
-    torch.testing.assert_close(other, torch.zeros(6))
+    torch.testing.assert_close(other, torch.zeros(2, 3, dtype=torch.int32))
 
 
 def test_dropout_and_batch_norm_of_a_model_in_training_come_from_torch():

@@ -34,6 +34,8 @@ def foreign(
             raise ModelError("one of its inputs has no elements")
         if any(a.HasField("g") or a.graphs for a in node.attribute):
             raise ModelError("it has graphs of its own")
+        if _of_sequences(node, versions):
+            raise ModelError("it takes or gives a sequence, or a value that may be missing")
         found = _lowered(_alone(node, values, versions))
     except ModelError as error:
         raise UnsupportedOperator(
@@ -42,6 +44,21 @@ def foreign(
         ) from error
     tensors = tuple(x for x in values.values() if isinstance(x, Tensor))
     return Foreign(node.op_type, found, tensors, _results(found, tensors))
+
+
+def _of_sequences(node: Any, versions: Mapping[str, int]) -> bool:
+    """Return whether an operator is one of sequences or optional values: TVM's importer takes
+    them for tensors, and may come to no end."""
+    from onnx import defs
+
+    try:
+        schema = defs.get_schema(node.op_type, versions.get(node.domain, 1), node.domain)
+    except defs.SchemaError:
+        return False
+    return any(
+        all(str(kind).startswith(("seq(", "optional(")) for kind in parameter.types)
+        for parameter in (*schema.inputs, *schema.outputs)
+    )
 
 
 def of_operator(

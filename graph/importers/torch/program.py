@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.size import Size
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, check_several, reason
 from loopwright.graph.importers.torch.inference import check_inference
@@ -201,15 +202,17 @@ def _cause(error: BaseException) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide what the exporter says of packages that are not installed, and of its own code."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels):
+            log.setLevel(level)
 
 
 def _closed(program: Any, inputs: Inputs) -> Any:
@@ -253,6 +256,8 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
     def tensor(x: Any) -> Any:
         if isinstance(x, np.ndarray):  # torch knows no negative strides
             return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
+        if isinstance(x, Tensor):
+            return _example(x, _shape(x))
         if isinstance(x, torch.Tensor):  # given twice, it would be one input to torch.export
             return x.detach()
         return x if x is None else torch.as_tensor(x)
@@ -290,14 +295,8 @@ def _traced_open(
         return known[own.name]
 
     def example(x: Any) -> Any:
-        if not any(isinstance(n, Size) for n in _shape(x)):
-            return x
         shape = [named(n)[1] if isinstance(n, Size) else n for n in _shape(x)]
-        dtype = getattr(torch, str(x.dtype).removeprefix("torch."))
-        if not dtype.is_floating_point:
-            return torch.zeros(shape, dtype=dtype)
-        # Of zeros, each is as well the largest as any other.
-        return torch.as_tensor(np.random.default_rng(0).standard_normal(shape)).to(dtype)
+        return _example(x, shape) if isinstance(x, Tensor) else x
 
     check_several(inputs)
     shapes: Any = tuple(map(dims_of, inputs))
@@ -316,6 +315,17 @@ def _traced_open(
         raise ModelError(
             f"torch.export cannot export the model for these sizes: {reason(error)}"
         ) from error
+
+
+def _example(x: Tensor, shape: Sequence[int]) -> Any:
+    """A tensor of torch's in place of one of the notation."""
+    import torch
+
+    dtype = getattr(torch, str(x.dtype))
+    if not dtype.is_floating_point:
+        return torch.zeros(shape, dtype=dtype)
+    # Of zeros, each is as well the largest as any other.
+    return torch.as_tensor(np.random.default_rng(0).standard_normal(shape)).to(dtype)
 
 
 def _before_any_number(module: Any) -> int | None:

@@ -70,6 +70,24 @@ def _of_one(call: Call) -> Value:
     return _rounded(call, call.broadcast([_real(call, 0)], function), 3)
 
 
+@operator("com.microsoft:QLinearSoftmax", "com.microsoft:QLinearAveragePool")
+def _of_windows(call: Call) -> Value:
+    op = call.op.removeprefix("QLinear")
+    if call.get("channels_last", 0):
+        raise call.unsupported("its channels stand last")
+    version = int(call.get("opset", 13))  # whose Softmax it was
+    own = replace(call, op=op, inputs=(_real(call, 0),), version=version)
+    made = OPERATORS[op](own)
+    assert not isinstance(made, Sequence)
+    return _rounded(call, made, 3)
+
+
+@operator("com.microsoft:QLinearWhere")
+def _where(call: Call) -> Value:
+    sides = [call.value(0), _real(call, 1), _real(call, 4)]
+    return _rounded(replace(call, inputs=call.inputs[1:]), call.broadcast(sides, f.where), 6)
+
+
 @operator("com.microsoft:QLinearGlobalAveragePool")
 def _global_pool(call: Call) -> Value:
     x, rank = _real(call, 0), len(call.shape())

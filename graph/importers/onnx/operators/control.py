@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as operators
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -53,7 +54,7 @@ def _if(call: Call) -> list[Value]:
     return made
 
 
-@operator("Loop", limit=f"its length must be known; {UNLIKE}")
+@operator("Loop", limit=f"its length, or a bound of it, must be known; {UNLIKE}")
 def _loop(call: Call) -> list[Value]:
     body = call.get("body")
     limit = call.known(0) if call.has(0) else None
@@ -69,7 +70,14 @@ def _loop(call: Call) -> list[Value]:
     count = 0
     while most is None or count < most:
         if isinstance(going, Tensor):
-            raise NotKnown(1, call)
+            if most is not None and not outs:
+                return _masked(call, going, states, range(count, most))
+            if not count:
+                raise NotKnown(1, call)
+            raise call.unsupported(
+                "what its body computes at a call ends it: give a trip count, and no outputs "
+                "besides the states"
+            )
         if not np.reshape(going, -1)[0]:
             break
         if count == MOST:
@@ -80,6 +88,22 @@ def _loop(call: Call) -> list[Value]:
             kept.append(out)
         count += 1
     return [*states, *(stacked(call, kept) for kept in scanned)]
+
+
+def _masked(call: Call, going: Value, states: Sequence[Value], numbers: range) -> Sequence[Value]:
+    """The states after iterations that change nothing once `going` is false."""
+
+    def step(before: list[Value], row: list[Value]) -> Results:
+        on, *after = call.branch(call.get("body"), [row[0], *before])
+        if [shape_of(x) for x in after] != [shape_of(x) for x in before[1:]]:
+            raise call.unsupported("what its body computes at a call decides shapes of its states")
+        flat = reshaped(call, before[0], ())
+        kept = [call.broadcast([flat, *pair], f.where) for pair in zip(after, before[1:])]
+        on = call.broadcast([before[0], reshaped(call, on, shape_of(before[0]))], operators.and_)
+        return [on, *kept], []
+
+    rows: list[tuple[Value, bool]] = [(np.array(numbers, np.int64), False)]
+    return repeated(call, Iterations(len(numbers), [going, *states], rows, [], step))[0][1:]
 
 
 def _as_loop(
