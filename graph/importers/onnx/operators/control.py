@@ -90,7 +90,7 @@ def _loop(call: Call) -> list[Value]:
     return [*states, *(stacked(call, kept) for kept in scanned)]
 
 
-def _masked(call: Call, going: Value, states: Sequence[Value], numbers: range) -> Sequence[Value]:
+def _masked(call: Call, going: Value, states: Sequence[Value], numbers: range) -> list[Value]:
     """The states after iterations that change nothing once `going` is false."""
 
     def step(before: list[Value], row: list[Value]) -> Results:
@@ -103,7 +103,8 @@ def _masked(call: Call, going: Value, states: Sequence[Value], numbers: range) -
         return [on, *kept], []
 
     rows: list[tuple[Value, bool]] = [(np.array(numbers, np.int64), False)]
-    return repeated(call, Iterations(len(numbers), [going, *states], rows, [], step))[0][1:]
+    kept, _ = repeated(call, Iterations(len(numbers), [going, *states], rows, [], step))
+    return list(kept[1:])
 
 
 def _as_loop(
