@@ -312,8 +312,14 @@ def _traced_open(
     except ModelError:
         raise
     except Exception as error:  # of many kinds
+        advice = ""
+        if any(isinstance(each, torch.nn.RNNBase) for each in module.modules()):
+            advice = (
+                "; it fixes the length of nn.LSTM, nn.GRU and nn.RNN: write the model by "
+                "torch.onnx.export(…, dynamo=False, dynamic_axes=…), and give that file and dims="
+            )
         raise ModelError(
-            f"torch.export cannot export the model for these sizes: {reason(error)}"
+            f"torch.export cannot export the model for these sizes: {reason(error)}{advice}"
         ) from error
 
 
