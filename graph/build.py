@@ -21,12 +21,15 @@ from loopwright.graph.compile.build import (
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_record
 from loopwright.graph.compile.vm_fallback import VmModel
-from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
-from loopwright.graph.importers.reference import Reference
 from loopwright.graph.open.model import OpenModel, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
-from loopwright.graph.placed.build import other_target, placed_model, with_processor
+from loopwright.graph.placed.build import (
+    check_placeable,
+    check_placed,
+    given_targets,
+    placed_model,
+)
 from loopwright.graph.placed.model import PlacedModel
 from loopwright.graph.tasks import Work
 from loopwright.schedule.sketch.sketch import Config
@@ -81,10 +84,7 @@ def build_model(  # noqa: PLR0913 - what users choose
 
     Raises `ModelError`, `BuildError`.
     """
-    gpu = None if targets is None else other_target(targets)
-    if gpu is not None:
-        if target != "cpu" or has_dims(inputs, dims):
-            raise ModelError("targets are for fixed shapes, in place of a target: leave that out")
+    gpu = given_targets(targets, target != "cpu", has_dims(inputs, dims))
     machine = processor(target, threads)
     with _shown(sys.stderr.isatty() if progress is None else progress) as say:
         say("reading the model")
@@ -94,14 +94,20 @@ def build_model(  # noqa: PLR0913 - what users choose
             say("compiling the model for all sizes")
             return build_open(source, machine, records, policy, name, layout, check, word)
         work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
-        say(f"compiling {counted(len(work.tasks), 'task')}")
         if gpu is not None:
-            return _checked(placed_model(work, machine, gpu, records, policy), machine, check)
+            check_placeable(work)
+        say(f"compiling {counted(len(work.tasks), 'task')}")
         built = build_work(work, machine, records, policy, name)
         if check:
             say("comparing results")
             built = check_results(built, machine, tuned=bool(built.records))
-        return without_source(built)
+        if gpu is None:
+            return without_source(built)
+        say("timing steps on both devices")
+        placed = placed_model(without_source(built), gpu, records, policy)
+        if check:
+            check_placed(placed, work.source)
+        return placed
 
 
 @contextmanager
@@ -119,21 +125,6 @@ def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
         return
     with console.status("") as status:
         yield status.update
-
-
-def _checked(model: PlacedModel, target: Target, check: bool) -> PlacedModel:
-    """A model that was compared with the one that it was made of, if that is wanted."""
-    left: TunedModel | VmModel = model.cpu
-    if check:
-        tuned = bool(model.cpu.records)
-        left = check_results(left, target, tuned)
-        source = model.cpu.work.source
-        reference = None if source is None else source.reference
-        if isinstance(reference, Reference):
-            reference.check(model, tuned)
-    left = without_source(left)
-    assert isinstance(left, TunedModel)
-    return with_processor(model, left)
 
 
 def build_open(  # noqa: PLR0913 - what users choose, and who measured

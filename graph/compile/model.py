@@ -15,6 +15,7 @@ import numpy as np
 
 from loopwright.codegen.library.arrays import Array, address, as_array, empty
 from loopwright.codegen.library.arrays import check as check_array
+from loopwright.codegen.library.binary import PartialCall
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy
@@ -178,37 +179,13 @@ class TunedModel:
         return spent
 
     def _times(self, arrays: list[Any], count: int) -> list[int]:
-        """Nanoseconds of every entry in one call: `main` takes them where a packed function has
-        its closure."""
+        """Nanoseconds of every entry in one call."""
         binary = self.library._binary
         if binary is None:
             raise LibraryError("a model for another machine cannot be profiled here")
         times = (ctypes.c_int64 * max(count, 1))()
-        tensors = [_Tensor(data=address(a)) for a in arrays]
-        packed = (_Any * len(tensors))(
-            *(_Any(7, 0, ctypes.addressof(tensor)) for tensor in tensors)
-        )
-        main = _MAIN(binary.table.main)
-        if main(ctypes.addressof(times), packed, len(tensors), ctypes.byref(_Any())):
-            raise LibraryError("the call failed: no memory for the arrays between steps")
+        PartialCall(binary, list(map(address, arrays)))(0, count, times=times)
         return list(times)
-
-
-class _Tensor(ctypes.Structure):
-    """DLPack's DLTensor; the plan reads its first member."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("rest", ctypes.c_byte * 40))
-
-
-class _Any(ctypes.Structure):
-    """lw_any of runtime.h."""
-
-    _fields_ = (("kind", ctypes.c_int32), ("pad", ctypes.c_uint32), ("value", ctypes.c_void_p))
-
-
-_MAIN = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
-)
 
 
 def _random(parameter: Parameter, extent: int) -> Array:
