@@ -1,15 +1,23 @@
 """Networks on two devices: the shortest path, and equal results wherever steps run."""
 
+import ctypes
 import itertools
+import json
 import threading
 
 import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.codegen.either.placed import Copy, Launch, Part, PlacedPlan
+from loopwright.codegen.target import resolve
+from loopwright.dsl.errors import TargetError
 from loopwright.graph.errors import ModelError
 from loopwright.graph.network import Value
 from loopwright.graph.placed.path import CPU, GPU, Problem, Unit
+from loopwright.measure.accelerator import facts
+from loopwright.measure.machine import fingerprint
+from loopwright.transfer.records.store import RecordStore
 from tests.graph.onnx_nodes import node_model
 
 
@@ -163,6 +171,105 @@ def test_the_explanation_has_the_sums_of_the_shortest_path(built):
     assert "at the end, " in text
 
 
+def alternating(built):
+    """Every other step on the GPU, of those that can be."""
+    return [GPU if step and k % 2 else CPU for k, step in enumerate(built.steps)]
+
+
+@pytest.fixture(scope="module")
+def exported(built, tmp_path_factory):
+    return built.at(alternating(built)).export(tmp_path_factory.mktemp("placed") / "net.so")
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_an_exported_network_runs_its_steps_where_they_were_placed(net, built, exported):
+    x, one = net[1].numpy(), built.at(alternating(built))
+    loaded = lw.either(cpu=lw.load(exported))
+    assert loaded.plan == one._runner.plan
+    assert any(isinstance(work, Launch) for work in loaded.plan.work)
+    assert loaded.explain() == str(one.explain())
+    for a, b in zip(loaded(x), one(x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_c_calls_the_processors_part_of_an_exported_network(net, built, exported):
+    x, wanted = net[1].numpy(), built.cpu(net[1].numpy())
+    outs = [np.empty_like(y) for y in wanted]
+    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, *outs)]
+    assert ctypes.CDLL(str(exported)).net(*pointers) == 0
+    for a, b in zip(outs, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_an_exported_network_runs_on_the_processor_where_no_device_is(
+    net, built, exported, monkeypatch
+):
+    def nothing(code):
+        raise TargetError("OpenCL finds no device")
+
+    monkeypatch.setattr("loopwright.codegen.gpu.library.load_program", nothing)
+    with pytest.warns(UserWarning, match="all steps run on the processor: OpenCL finds no device"):
+        loaded = lw.either(cpu=lw.load(exported))
+    assert loaded.explain().startswith("all on the processor: OpenCL finds no device")
+    x = net[1].numpy()
+    for a, b in zip(loaded(x), built.cpu(x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_plan_of_two_devices_is_the_same_after_a_file():
+    work = (Part(0, 3), Copy(True, 0, 64, 8, 1), Launch(0, {"x": 1}), Copy(False, 3, 0, 8, 0))
+    plan = PlacedPlan(128, (8, 16), work)
+    assert PlacedPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def rows(width=6):
+    """A dense layer with a ReLU, and its weights."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto
+    w = np.random.default_rng(0).standard_normal((width, width)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, kind.FLOAT, [5, width]) for n in "xy"]
+    weights = [onnx.numpy_helper.from_array(w, "w")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), w
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_a_network_is_searched_on_both_devices_and_built_by_the_records_of_both(tmp_path):
+    model, w = rows()
+    lines, options = [], {"threads": 1, "targets": ["cpu", "opencl"]}
+    made = lw.tune_model(model, trials=4, records=tmp_path / "r.db", tell=lines.append, **options)
+    assert any(line.startswith("1 task on opencl") for line in lines)
+    assert any(line.startswith(("0 of 1 step", "1 of 1 step")) for line in lines)
+    with RecordStore(tmp_path / "r.db") as store:
+        kinds = {s.target.split()[0]: s.measured for s in store.settings()}
+    assert set(kinds) == {"llvm", "opencl"}
+    (task,) = made.cpu.work.tasks
+    gpu = resolve("opencl")
+    with RecordStore(tmp_path / "r.db") as store:
+        best = store.best(task.workload, gpu, machine=fingerprint() | facts(gpu))
+    built = lw.build_model(model, records=tmp_path / "r.db", **options)
+    for each in (made, built):
+        (step,) = (s for s in each.steps if s is not None)
+        assert step.plain.origin.extra["config"] == best.config.to_json()
+        x = np.random.default_rng(1).standard_normal((5, len(w))).astype(np.float32)
+        for devices in ([CPU], [GPU]):
+            found = each.at(devices)(x)
+            np.testing.assert_allclose(found, np.maximum(x @ w, 0), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.opencl
 @pytest.mark.onnx
 def test_loops_and_what_indexes_stay_on_the_processor():
@@ -233,3 +340,5 @@ def test_targets_that_are_not_two_are_refused():
             lw.build_model(model, targets=targets)
     with pytest.raises(ModelError, match="in place of a target"):
         lw.build_model(model, target="c", targets=["cpu", "opencl"])
+    with pytest.raises(ModelError, match="in place of a target and a device"):
+        lw.tune_model(model, device="ssh://somewhere", targets=["cpu", "opencl"])
