@@ -21,8 +21,9 @@ from loopwright.graph.compile.build import (
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_record
 from loopwright.graph.compile.vm_fallback import VmModel
+from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
-from loopwright.graph.open.model import OpenModel, build_open_model, compared
+from loopwright.graph.open.model import OpenModel, ReadAt, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
 from loopwright.graph.placed.build import (
     check_placeable,
@@ -31,11 +32,15 @@ from loopwright.graph.placed.build import (
     placed_model,
 )
 from loopwright.graph.placed.model import PlacedModel
+from loopwright.graph.placed.open import OpenPlacedModel, open_placed_model
 from loopwright.graph.tasks import Work
+from loopwright.schedule.open.cover import spread
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation, may_exist
 from loopwright.transfer.records.store import RecordStore
+
+_GPU_SIZES = 4
 
 
 def build_model(  # noqa: PLR0913 - what users choose
@@ -53,8 +58,9 @@ def build_model(  # noqa: PLR0913 - what users choose
     sparse: bool = False,
     dims: Dims = None,
     targets: Sequence[str] | None = None,
+    sizes: Sequence[Mapping[str, int]] | None = None,
     progress: bool | None = None,
-) -> TunedModel | OpenModel | VmModel | PlacedModel:
+) -> TunedModel | OpenModel | VmModel | PlacedModel | OpenPlacedModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
     A model with open axes becomes an `OpenModel`, one library for all of their sizes. A Relax
@@ -79,12 +85,17 @@ def build_model(  # noqa: PLR0913 - what users choose
     dims: bounds of axes that stay open, by the names that the model has for them:
         {"batch": (1, 8), "seq": (1, 512)}. Shapes of `inputs` may have sizes of `lw.dim`, too.
     targets: "cpu" and one of "cuda" and "opencl", instead of a target: a `PlacedModel`, whose
-        steps run on either. Both are timed, and transfers; the placement takes least time.
+        steps run on either. Both are timed, and transfers; the placement takes least time. With
+        open axes an `OpenPlacedModel`, with a placement for each of some sizes.
+    sizes: of open axes at which steps may run on the GPU, such as `[{"n": 128}, {"n": 512}]`; by
+        default the greatest and three smaller ones.
     progress: whether to show on standard error what goes on; by default on a terminal.
 
     Raises `ModelError`, `BuildError`.
     """
-    gpu = given_targets(targets, target != "cpu", has_dims(inputs, dims))
+    gpu = given_targets(targets, target != "cpu")
+    if sizes is not None and not (gpu and has_dims(inputs, dims)):
+        raise ModelError("sizes are those of open axes on two devices: give dims and targets too")
     machine = processor(target, threads)
     with _shown(sys.stderr.isatty() if progress is None else progress) as say:
         say("reading the model")
@@ -92,7 +103,13 @@ def build_model(  # noqa: PLR0913 - what users choose
             word = Numerics.of(numerics)
             source = open_source(model, inputs, dims)
             say("compiling the model for all sizes")
-            return build_open(source, machine, records, policy, name, layout, check, word)
+            whole = build_open(source, machine, records, policy, name, layout, check, word)
+            if gpu is None:
+                return whole
+            say("timing steps on both devices")
+            wanted = sizes or list(spread(source.dims))[:_GPU_SIZES]
+            read = _reader(machine, layout, word)
+            return open_placed_model(whole, gpu, read, wanted, records, policy, check)
         work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
         if gpu is not None:
             check_placeable(work)
@@ -106,7 +123,7 @@ def build_model(  # noqa: PLR0913 - what users choose
         say("timing steps on both devices")
         placed = placed_model(without_source(built), gpu, records, policy)
         if check:
-            check_placed(placed, work.source)
+            check_placed(placed, work.source, tuned=bool(placed.cpu.records))
         return placed
 
 
@@ -127,6 +144,17 @@ def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
+def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
+    """What reads a model of open axes at some of its sizes."""
+
+    def read(whole: Any, given: Inputs) -> Work:
+        work = import_model(whole, given, target, layout, numerics=numerics, is_open=True)
+        assert isinstance(work, Work), "ONNX models are in the notation"
+        return work
+
+    return read
+
+
 def build_open(  # noqa: PLR0913 - what users choose, and who measured
     source: OpenSource,
     target: Target,
@@ -140,11 +168,7 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
 ) -> OpenModel:
     """A model of open axes, as `build_model` has it, by the records of a machine; this one by
     default."""
-
-    def read(whole: Any, given: Inputs) -> Work:
-        work = import_model(whole, given, target, layout, numerics=numerics, is_open=True)
-        assert isinstance(work, Work), "ONNX models are in the notation"
-        return work
+    read = _reader(target, layout, numerics)
 
     def known(workload: Workload) -> Config | None:
         if records is None or not may_exist(records):

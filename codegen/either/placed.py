@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library import arrays, calls
 from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.binary import PartialCall
-from loopwright.codegen.library.calls import Slot
+from loopwright.codegen.library.calls import Located, Slot
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.plan import ARENA, ARGUMENTS
 from loopwright.codegen.library.signature import Parameter
@@ -104,7 +105,7 @@ class PlacedLibrary:
         """Use `lw.build_model` with targets, or `lw.either` of a file that it exported."""
         self.cpu, self.gpus, self.plan = cpu, tuple(gpus), plan
         self.missing, self._explanation = missing, explanation
-        self._slots = [Slot.of(p) for p in cpu.signature.inputs]
+        self._slots = [Slot.of(p) for p in cpu.inputs]
         self._outputs = [Slot.of(p) for p in cpu.signature.outputs]
         self._lock = threading.Lock()
 
@@ -130,9 +131,8 @@ class PlacedLibrary:
             return self.cpu(*inputs)
         given = [slot.read(value) for slot, value in zip(self._slots, inputs)]
         made = [slot.make() for slot in self._outputs]
-        addresses = [at for _, at, _ in (*given, *made)]
         extents = self.cpu.origin.extra.get("indexed")
-        call = PartialCall(self.cpu._loaded, addresses, extents)
+        call = PartialCall(self.cpu._loaded, addresses(self.cpu, given, made), extents)
         with self._lock:
             run = self._run
             spaces = [run.arena, run.arena, *(_bytes(array) for array, _, _ in (*given, *made))]
@@ -179,6 +179,12 @@ class _Run:
         arguments = [held[p.name] for p in library.signature.main_parameters]
         own = library._running.in_order_of(self._gpu)
         return lambda call, spaces: own.run("main", arguments)
+
+
+def addresses(cpu: Library, given: list[Located], made: list[Located]) -> tuple[int, ...]:
+    """The arguments of `main`, what is bound among them."""
+    pointers, _ = cpu._pointers(given, made)
+    return struct.unpack(f"{len(cpu.signature.main_parameters)}P", pointers)
 
 
 def movable(space: int, inputs: int) -> bool:

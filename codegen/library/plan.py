@@ -352,7 +352,8 @@ LW_HIDDEN int {main}(void *self, const lw_any *arguments, int32_t count,
   if (part && part->first >= part->stop) return LW_OK;
   if (count != {arguments}) return LW_BAD_ARGUMENT;
 {limits}  if (part) lw_begin(); /* nobody else has */
-  char *arena = part && part->arena ? part->arena : lw_allocate({arena});
+  char *given = part ? part->arena : NULL;
+  char *arena = given ? given : lw_allocate({arena});
   if (!arena) return LW_OUT_OF_MEMORY;
   bases[0] = arena;
   bases[1] = (char *)(uintptr_t){symbol}; /* only read */
@@ -369,7 +370,7 @@ LW_HIDDEN int {main}(void *self, const lw_any *arguments, int32_t count,
         if (times) times[i] += now() - start;
       }}
   }}
-  if (!(part && part->arena)) lw_release(arena);
+  if (!given) lw_release(arena);
   return status;
 }}
 """

@@ -142,7 +142,7 @@ class TunedModel:
                 array[...] = value
         except (ShapeError, ValueError):  # none, or of other types: they stood for their shapes
             extents = self.library.origin.extra.get("indexed", {})
-            return [_random(p, extents.get(p.name, 2)) for p in wanted]
+            return [random_array(p, extents.get(p.name, 2)) for p in wanted]
         return made
 
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
@@ -164,11 +164,12 @@ class TunedModel:
         arrays = [empty(p) for p in parameters]
         for array, value in zip(arrays, given):
             array[...] = np.asarray(value)
+        if library._binary is None:
+            raise LibraryError("a model for another machine cannot be profiled here")
         steps = self.linked.steps
-        samples = [self._times(arrays, len(steps)) for _ in range(_UNTIMED + calls)][_UNTIMED:]
         names = ["copy" if n < 0 else self.work.network.steps[n].function for n in steps]
-        medians = [statistics.median(s[i] for s in samples) * 1e-9 for i in range(len(steps))]
-        return list(zip(names, medians))
+        call = PartialCall(library._binary, list(map(address, arrays)))
+        return list(zip(names, entry_seconds(call, len(steps), calls)))
 
     def step_seconds(self, calls: int = 20) -> dict[int, float]:
         """The median seconds of every step in a call on the data of `examples`, by its number;
@@ -178,17 +179,19 @@ class TunedModel:
             spent[number] = spent.get(number, 0.0) + seconds
         return spent
 
-    def _times(self, arrays: list[Any], count: int) -> list[int]:
-        """Nanoseconds of every entry in one call."""
-        binary = self.library._binary
-        if binary is None:
-            raise LibraryError("a model for another machine cannot be profiled here")
+
+def entry_seconds(call: PartialCall, count: int, calls: int = 20) -> list[float]:
+    """The median seconds of each of the entries of a plan, in a few calls after some others."""
+    samples = []
+    for _ in range(_UNTIMED + calls):
         times = (ctypes.c_int64 * max(count, 1))()
-        PartialCall(binary, list(map(address, arrays)))(0, count, times=times)
-        return list(times)
+        call(0, count, times=times)
+        samples.append(list(times))
+    return [statistics.median(s[i] for s in samples[_UNTIMED:]) * 1e-9 for i in range(count)]
 
 
-def _random(parameter: Parameter, extent: int) -> Array:
+def random_array(parameter: Parameter, extent: int) -> Array:
+    """Random numbers for a parameter; integers that index an axis of such an extent."""
     rng, array = np.random.default_rng(0), empty(parameter)
     floating = is_float(parameter.dtype)
     shape = parameter.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from loopwright.codegen.target import resolve
 from loopwright.graph.compile.model import TunedModel
@@ -14,6 +15,7 @@ from loopwright.graph.importers.reference import Reference
 from loopwright.graph.placed.model import PlacedModel, Placement
 from loopwright.graph.placed.path import CPU, GPU, Problem, Seconds, units_of
 from loopwright.graph.placed.steps import GpuStep, GpuSteps, transfer_times
+from loopwright.graph.tasks import Work
 from loopwright.measure.accelerator import facts
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.target import Target
@@ -21,16 +23,14 @@ from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.store import Record
 
 
-def given_targets(targets: Sequence[str] | None, elsewhere: bool, has_dims: bool) -> Target | None:
+def given_targets(targets: Sequence[str] | None, elsewhere: bool) -> Target | None:
     """The GPU of two targets, of which the other one is the processor; None where none are given.
-    Raises `ModelError` where a target or a device is given too, or open axes, and `TargetError`
-    where this machine has no such GPU."""
+    Raises `ModelError` where a target or a device is given too, and `TargetError` where this
+    machine has no such GPU."""
     if targets is None:
         return None
-    if elsewhere or has_dims:
-        raise ModelError(
-            "targets are for fixed shapes, in place of a target and a device: leave those out"
-        )
+    if elsewhere:
+        raise ModelError("targets stand in place of a target and a device: leave those out")
     if isinstance(targets, str) or set(targets) not in ({"cpu", "cuda"}, {"cpu", "opencl"}):
         raise ModelError(f'targets={targets!r}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
     return resolve(next(name for name in targets if name != "cpu"))
@@ -56,26 +56,41 @@ def placed_model(
     which could not be stored, go before others. Raises `ModelError`, `BuildError`."""
     check_placeable(built)
     assert isinstance(built, TunedModel)
+    made = gpu_steps(built.work, gpu, records, policy, besides)
+    placement, steps = placement_of(built.work, built.step_seconds(), made)
+    return PlacedModel(built, placement, steps, (*built.notes, *made.notes))
+
+
+def gpu_steps(
+    work: Work,
+    gpu: Target,
+    records: GivenLocation | None,
+    policy: str,
+    besides: Mapping[str, Record] | None = None,
+) -> GpuSteps:
+    """What builds the steps of a network for a GPU, by the best records there are."""
     found: Mapping[str, Record] = {}
     if records is not None:
-        here = fingerprint() | facts(gpu)
-        found = best_records(built.work, gpu, records, policy, here)
+        found = best_records(work, gpu, records, policy, fingerprint() | facts(gpu))
     known = {**found, **(besides or {})}
-    return _placed(built, GpuSteps(built.work, gpu, {k: r.config for k, r in known.items()}))
+    return GpuSteps(work, gpu, {key: record.config for key, record in known.items()})
 
 
-def check_placed(model: PlacedModel, source: Source | None) -> None:
+def check_placed(model: Any, source: Source | None, tuned: bool = False) -> None:
     """Compare a network on two devices with the one that it was made of, where that runs. Raises
     `ModelError`."""
     reference = None if source is None else source.reference
     if isinstance(reference, Reference):
-        reference.check(model, tuned=bool(model.cpu.records))
+        reference.check(model, tuned)
 
 
-def _placed(built: TunedModel, made: GpuSteps) -> PlacedModel:
-    network = built.work.network
+def placement_of(
+    work: Work, here: Mapping[int, float], made: GpuSteps
+) -> tuple[Placement, tuple[GpuStep | None, ...]]:
+    """The best placement of a network, and its steps on the GPU; `here` are the seconds of each
+    step on the processor."""
+    network = work.network
     units = units_of(network)
-    here = built.step_seconds()
     steps: list[GpuStep | None] = []
     seconds: list[Seconds] = []
     for unit in units:
@@ -95,5 +110,4 @@ def _placed(built: TunedModel, made: GpuSteps) -> PlacedModel:
         "all on the processor": problem.along([CPU] * len(units)),
         "all that can on the GPU": problem.along([GPU if s else CPU for s in steps]),
     }
-    placement = Placement(problem, problem.shortest(), others, built.work)
-    return PlacedModel(built, placement, tuple(steps), (*built.notes, *made.notes))
+    return Placement(problem, problem.shortest(), others, work), tuple(steps)

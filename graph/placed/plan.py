@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from loopwright.codegen.either.placed import Copy, Launch, Part, PlacedPlan, movable
 from loopwright.codegen.library.plan import Place
 from loopwright.graph.compile.entries import Entry
-from loopwright.graph.compile.link import Linked
 from loopwright.graph.compile.memory_plan import Lifetime, shelves
 from loopwright.graph.network import Network, Value
 from loopwright.graph.placed.path import GPU, Move, Path, Problem
@@ -24,8 +24,21 @@ def runs(devices: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         start = stop
 
 
+class Laid(Protocol):
+    """A network whose library has its entries in order, and a place for each value."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]: ...
+
+    @property
+    def arena_bytes(self) -> int: ...
+
+    @property
+    def place(self) -> Callable[[Value], Place]: ...
+
+
 def planned(
-    linked: Linked, network: Network, problem: Problem, path: Path, steps: Sequence[GpuStep | None]
+    linked: Laid, network: Network, problem: Problem, path: Path, steps: Sequence[GpuStep | None]
 ) -> tuple[PlacedPlan, list[GpuStep]]:
     """The plan of a path, and the steps whose libraries it starts, by their numbers.
 

@@ -98,6 +98,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     from loopwright.codegen.target import processor
     from loopwright.explore.report.callbacks import is_watched
     from loopwright.graph.compile.build import import_model
+    from loopwright.graph.errors import ModelError
     from loopwright.graph.open.source import has_dims, open_source
     from loopwright.graph.placed.build import given_targets
     from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
@@ -112,7 +113,9 @@ def tune_model(  # noqa: PLR0913 - what users choose
 
     check_device(device, fleet)
     elsewhere = target != "cpu" or device is not None or fleet is not None
-    gpu = given_targets(targets, elsewhere, has_dims(inputs, dims))
+    gpu = given_targets(targets, elsewhere)
+    if gpu is not None and has_dims(inputs, dims):
+        raise ModelError("a network of open axes is tuned on one device: leave targets out")
     budget = Budget.of_model(trials, minutes, effort)
     allowed = Numerics.of(numerics)
     options = SearchOptions(seed, only, transfer, feedback=feedback, clock=clock)

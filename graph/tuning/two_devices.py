@@ -58,7 +58,7 @@ def tune_placed(
         store = records if may_exist(records) else None
         made = placed_model(built, gpu, store, besides=besides)
         if check:
-            check_placed(made, work.source)
+            check_placed(made, work.source, tuned=bool(built.records))
     return made, ended
 
 

@@ -104,7 +104,7 @@ def tune_model(network: Network, options: _Options) -> None:
     if network.dims:
         _tune_open(network, options, output)
         return
-    gpu = given_targets(options.targets, elsewhere, bool(network.dims))
+    gpu = given_targets(options.targets, elsewhere)
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
     with open_device(options.device, "cpu", network.threads, fleet=options.fleet) as device:
         target = device.target

@@ -11,7 +11,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.either.placed import Copy, Launch, Part, PlacedPlan
 from loopwright.codegen.target import resolve
-from loopwright.dsl.errors import TargetError
+from loopwright.dsl.errors import RangeError, TargetError
 from loopwright.graph.errors import ModelError
 from loopwright.graph.network import Value
 from loopwright.graph.placed.path import CPU, GPU, Problem, Unit
@@ -330,6 +330,65 @@ def test_drawn_networks_compute_the_same_on_the_gpu(seed):
         made, known = (x if isinstance(x, tuple) else (x,) for x in (made, wanted))
         for a, b in zip(made, known, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def grams():
+    """A dense layer of n rows with a ReLU, and the softmax of the products of its rows; what that
+    is of x."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto
+    w = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["h"]),
+        helper.make_node("Transpose", ["h"], ["t"]),
+        helper.make_node("MatMul", ["h", "t"], ["g"]),
+        helper.make_node("Softmax", ["g"], ["y"]),
+    ]
+    x, *outputs = (
+        helper.make_tensor_value_info(name, kind.FLOAT, shape)
+        for name, shape in (("x", ["n", 6]), ("y", ["n", "n"]), ("h", ["n", 5]))
+    )
+    weights = [onnx.numpy_helper.from_array(w, "w")]
+    graph = helper.make_graph(nodes, "g", [x], outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+    def expected(x):
+        h = np.maximum(x.astype(float) @ w, 0)
+        e = np.exp((g := h @ h.T) - g.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True), h
+
+    return model, expected
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_a_network_of_open_sizes_has_placements_at_some_and_is_right_at_all():
+    model, expected = grams()
+    sizes = [{"n": 16}, {"n": 40}]
+    built = placed(model, None, dims={"n": (1, 40)}, sizes=sizes)
+
+    def assert_right(one):
+        for n in (1, 3, 16, 17, 40):
+            x = np.random.default_rng(n).standard_normal((n, 6)).astype(np.float32)
+            for a, b in zip(one(x), expected(x), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+    assert_right(built)
+    for at in sizes:
+        choice, part = built.explain(**at), built.sized[at["n"],]
+        assert choice.path.total == pytest.approx(choice.problem.shortest().total)
+        assert sum(step is not None for step in part.steps) > 1
+        for devices in list(placements(part))[1:]:
+            built = built.at(devices, **at)
+            assert_right(built)
+    assert built.explain(n=3) == "all on the processor: the GPU has programs for n=16; n=40"
+    with pytest.raises(RangeError, match="n is 41"):
+        built.explain(n=41)
+    with pytest.raises(ModelError, match="give dims and targets too"):
+        lw.build_model(model, {"x": (3, 6)}, sizes=sizes)
+    with pytest.raises(ModelError, match="leave targets out"):
+        lw.tune_model(model, dims={"n": (1, 40)}, targets=["cpu", "opencl"])
 
 
 @pytest.mark.onnx
