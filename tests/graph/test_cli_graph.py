@@ -95,14 +95,23 @@ def test_a_share_of_the_time_is_tuned_and_the_end_compares_estimate_and_measurem
     assert "the sum of the tasks' records" in said
 
 
+_TWO = ("--shape", "x=7,13", "--threads", "1", "--targets", "cpu,opencl")
+
+
 @pytest.mark.opencl
-def test_a_network_is_tuned_and_built_for_two_devices(here):
-    options = ("--shape", "x=7,13", "--threads", "1", "--targets", "cpu,opencl")
-    said = _call("tune-model", "net.onnx", *options, "--trials", "2", "--tasks", "1")
-    assert "1 task on opencl" in said
-    assert "all that can on the GPU: " in said
-    said = _call("build", "net.onnx", *options, "-o", "net.so")
+def test_a_network_is_built_for_two_devices(here):
+    said = _call("build", "net.onnx", *_TWO, "-o", "net.so")
     assert "--threads 1 --targets cpu,opencl\n" in said
+    assert "all that can on the GPU: " in said
+    loaded = lw.either(cpu=lw.load("net.so"))
+    np.testing.assert_allclose(loaded(np.load("x.npy")), here, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.opencl
+def test_a_network_is_tuned_for_two_devices(here):
+    said = _call("tune-model", "net.onnx", *_TWO, "--trials", "2", "--tasks", "1")
+    assert "1 task on opencl" in said
     assert "all that can on the GPU: " in said
     loaded = lw.either(cpu=lw.load("net.so"))
     np.testing.assert_allclose(loaded(np.load("x.npy")), here, rtol=1e-4, atol=1e-5)

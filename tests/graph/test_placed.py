@@ -16,8 +16,10 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.network import Value
 from loopwright.graph.placed.path import CPU, GPU, Problem, Unit
 from loopwright.measure.accelerator import facts
+from loopwright.measure.device import Measurement
 from loopwright.measure.machine import fingerprint
-from loopwright.transfer.records.store import RecordStore
+from loopwright.schedule.space import space
+from loopwright.transfer.records.store import Record, RecordStore
 from tests.graph.onnx_nodes import node_model
 
 
@@ -245,29 +247,46 @@ def rows(width=6):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), w
 
 
+def assert_product(built, w):
+    x = np.random.default_rng(1).standard_normal((5, len(w))).astype(np.float32)
+    for devices in ([CPU], [GPU]):
+        found = built.at(devices)(x)
+        np.testing.assert_allclose(found, np.maximum(x @ w, 0), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.opencl
 @pytest.mark.onnx
-def test_a_network_is_searched_on_both_devices_and_built_by_the_records_of_both(tmp_path):
+def test_steps_on_the_gpu_are_built_by_its_records(tmp_path):
     model, w = rows()
-    lines, options = [], {"threads": 1, "targets": ["cpu", "opencl"]}
-    made = lw.tune_model(model, trials=4, records=tmp_path / "r.db", tell=lines.append, **options)
+    built = placed(model, None, check=False)
+    (task,) = built.cpu.work.tasks
+    gpu = resolve("opencl")
+    points = space(task.workload, gpu)
+    config = points.sample(np.random.default_rng(0))
+    assert config != points.default
+    measured = Measurement(config, (1e-9,), None, 0.0, 0.0, "warm", 1, 0.0)
+    here = fingerprint() | facts(gpu)
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add([Record.of(task.workload, gpu, here, measured, seed=0, session="s")])
+    built = placed(model, None, check=False, records=tmp_path / "r.db")
+    (step,) = built.steps
+    assert step.plain.origin.extra["config"] == config.to_json()
+    assert_product(built, w)
+
+
+@pytest.mark.slow
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_a_network_is_searched_on_both_devices(tmp_path):
+    model, w = rows()
+    lines = []
+    options = {"threads": 1, "targets": ["cpu", "opencl"], "records": tmp_path / "r.db"}
+    made = lw.tune_model(model, trials=4, tell=lines.append, **options)
     assert any(line.startswith("1 task on opencl") for line in lines)
     assert any(line.startswith(("0 of 1 step", "1 of 1 step")) for line in lines)
     with RecordStore(tmp_path / "r.db") as store:
-        kinds = {s.target.split()[0]: s.measured for s in store.settings()}
-    assert set(kinds) == {"llvm", "opencl"}
-    (task,) = made.cpu.work.tasks
-    gpu = resolve("opencl")
-    with RecordStore(tmp_path / "r.db") as store:
-        best = store.best(task.workload, gpu, machine=fingerprint() | facts(gpu))
-    built = lw.build_model(model, records=tmp_path / "r.db", **options)
-    for each in (made, built):
-        (step,) = (s for s in each.steps if s is not None)
-        assert step.plain.origin.extra["config"] == best.config.to_json()
-        x = np.random.default_rng(1).standard_normal((5, len(w))).astype(np.float32)
-        for devices in ([CPU], [GPU]):
-            found = each.at(devices)(x)
-            np.testing.assert_allclose(found, np.maximum(x @ w, 0), rtol=1e-5, atol=1e-5)
+        assert {s.target.split()[0] for s in store.settings()} == {"llvm", "opencl"}
+    assert_product(made, w)
 
 
 @pytest.mark.opencl
