@@ -40,11 +40,9 @@ def build(
             click.echo(f"note: {note}", err=True)
         click.echo(f"saved      {whole.export(output)}, {whole.library.open_signature}")
         return
-    if targets is None:
-        made = built = network.built(policy)
-    else:
-        made = network.placed(policy, targets)
-        built = made.cpu
+    placed = None if targets is None else network.placed(policy, targets)
+    built = network.built(policy) if placed is None else placed.cpu
+    made = placed or built
     missing = show_untuned(built, network.tune_command(targets))
     for note in made.notes:
         click.echo(f"note: {note}", err=True)
@@ -55,6 +53,6 @@ def build(
     if strict and (left := built.notes[len(built.work.notes()) :]):
         raise click.ClickException(f"--strict was given, and {left[0]}")
     path = made.export(output)
-    if targets is not None:
-        click.echo(str(made.explain()))
+    if placed is not None:
+        click.echo(str(placed.explain()))
     click.echo(f"saved      {path}, {saved(built)}")
