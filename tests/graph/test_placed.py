@@ -289,9 +289,8 @@ def test_a_network_is_searched_on_both_devices(tmp_path):
     assert_product(made, w)
 
 
-@pytest.mark.opencl
-@pytest.mark.onnx
-def test_loops_and_what_indexes_stay_on_the_processor():
+def recurrence(rows):
+    """An RNN along so many rows of a table, and a sum of their squares."""
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto
     rng = np.random.default_rng(0)
@@ -312,18 +311,40 @@ def test_loops_and_what_indexes_stay_on_the_processor():
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("i", kind.INT64, [5, 2])],
+        [helper.make_tensor_value_info("i", kind.INT64, [rows, 2])],
         [helper.make_tensor_value_info(n, kind.FLOAT, None) for n in ("y", "s")],
         [onnx.numpy_helper.from_array(a, n) for n, a in weights.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    built = placed(model, None, check=False)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_loops_of_open_sizes_stay_on_the_processor():
+    sizes = {"n": 5}
+    built = placed(recurrence("n"), None, dims={"n": (2, 9)}, sizes=[sizes], check=False)
+    part = built.sized[5,]
+    assert any(step is None for step in part.steps)
+    for devices in list(placements(part))[1:4]:
+        built = built.at(devices, **sizes)
+        for n in (5, 8):
+            i = np.random.default_rng(n).integers(0, 9, (n, 2))
+            for a, b in zip(built(i), built.whole(i), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    with pytest.raises(lw.LoopwrightError, match="i takes -9 to 8"):
+        built(np.full((5, 2), 9))
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_loops_and_what_indexes_stay_on_the_processor():
+    built = placed(recurrence(5), None, check=False)
     network, units = built.cpu.work.network, built.placement.problem.units
     looped = [k for k, u in enumerate(units) if network.steps[u.steps[0]].loop is not None]
     assert looped
     assert all(built.steps[k] is None for k in (0, *looped))
     assert any(built.steps)
-    i = rng.integers(0, 9, (5, 2))
+    i = np.random.default_rng(0).integers(0, 9, (5, 2))
     wanted = built.cpu(i)
     for devices in list(placements(built))[1:3]:
         for a, b in zip(built.at(devices)(i), wanted, strict=True):
