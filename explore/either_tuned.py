@@ -30,7 +30,9 @@ class EitherTuned:
     def library(self) -> Either | OpenEither:
         """One callable, which runs each call where it is predicted to end first."""
         cpu, *gpus = (part.library for part in self.parts.values())
-        return either(cpu=cpu, gpu=gpus)
+        made = either(cpu=cpu, gpu=gpus)
+        assert isinstance(made, Either | OpenEither), "networks alone are placed"
+        return made
 
     def __str__(self) -> str:
         return "\n".join(f"{target}: {tuned}" for target, tuned in self.parts.items())

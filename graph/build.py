@@ -23,16 +23,24 @@ from loopwright.graph.compile.stored_records import best_record
 from loopwright.graph.compile.vm_fallback import VmModel
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
-from loopwright.graph.importers.reference import Reference
-from loopwright.graph.open.model import OpenModel, build_open_model, compared
+from loopwright.graph.open.model import OpenModel, ReadAt, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
-from loopwright.graph.placed.build import other_target, placed_model, with_processor
+from loopwright.graph.placed.build import (
+    check_placeable,
+    check_placed,
+    given_targets,
+    placed_model,
+)
 from loopwright.graph.placed.model import PlacedModel
+from loopwright.graph.placed.open import OpenPlacedModel, open_placed_model
 from loopwright.graph.tasks import Work
+from loopwright.schedule.open.cover import spread
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation, may_exist
 from loopwright.transfer.records.store import RecordStore
+
+_GPU_SIZES = 4
 
 
 def build_model(  # noqa: PLR0913 - what users choose
@@ -50,8 +58,9 @@ def build_model(  # noqa: PLR0913 - what users choose
     sparse: bool = False,
     dims: Dims = None,
     targets: Sequence[str] | None = None,
+    sizes: Sequence[Mapping[str, int]] | None = None,
     progress: bool | None = None,
-) -> TunedModel | OpenModel | VmModel | PlacedModel:
+) -> TunedModel | OpenModel | VmModel | PlacedModel | OpenPlacedModel:
     """Compile a model by the best records there are, and by default schedules elsewhere.
 
     A model with open axes becomes an `OpenModel`, one library for all of their sizes. A Relax
@@ -76,15 +85,17 @@ def build_model(  # noqa: PLR0913 - what users choose
     dims: bounds of axes that stay open, by the names that the model has for them:
         {"batch": (1, 8), "seq": (1, 512)}. Shapes of `inputs` may have sizes of `lw.dim`, too.
     targets: "cpu" and one of "cuda" and "opencl", instead of a target: a `PlacedModel`, whose
-        steps run on either. Both are timed, and transfers; the placement takes least time.
+        steps run on either. Both are timed, and transfers; the placement takes least time. With
+        open axes an `OpenPlacedModel`, with a placement for each of some sizes.
+    sizes: of open axes at which steps may run on the GPU, such as `[{"n": 128}, {"n": 512}]`; by
+        default the greatest and three smaller ones.
     progress: whether to show on standard error what goes on; by default on a terminal.
 
     Raises `ModelError`, `BuildError`.
     """
-    gpu = None if targets is None else other_target(targets)
-    if gpu is not None:
-        if target != "cpu" or has_dims(inputs, dims):
-            raise ModelError("targets are for fixed shapes, in place of a target: leave that out")
+    gpu = given_targets(targets, target != "cpu")
+    if sizes is not None and not (gpu and has_dims(inputs, dims)):
+        raise ModelError("sizes are those of open axes on two devices: give dims and targets too")
     machine = processor(target, threads)
     with _shown(sys.stderr.isatty() if progress is None else progress) as say:
         say("reading the model")
@@ -92,16 +103,28 @@ def build_model(  # noqa: PLR0913 - what users choose
             word = Numerics.of(numerics)
             source = open_source(model, inputs, dims)
             say("compiling the model for all sizes")
-            return build_open(source, machine, records, policy, name, layout, check, word)
+            whole = build_open(source, machine, records, policy, name, layout, check, word)
+            if gpu is None:
+                return whole
+            say("timing steps on both devices")
+            wanted = sizes or list(spread(source.dims))[:_GPU_SIZES]
+            read = _reader(machine, layout, word)
+            return open_placed_model(whole, gpu, read, wanted, records, policy, check)
         work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
-        say(f"compiling {counted(len(work.tasks), 'task')}")
         if gpu is not None:
-            return _checked(placed_model(work, machine, gpu, records, policy), machine, check)
+            check_placeable(work)
+        say(f"compiling {counted(len(work.tasks), 'task')}")
         built = build_work(work, machine, records, policy, name)
         if check:
             say("comparing results")
             built = check_results(built, machine, tuned=bool(built.records))
-        return without_source(built)
+        if gpu is None:
+            return without_source(built)
+        say("timing steps on both devices")
+        placed = placed_model(without_source(built), gpu, records, policy)
+        if check:
+            check_placed(placed, work.source, tuned=bool(placed.cpu.records))
+        return placed
 
 
 @contextmanager
@@ -121,19 +144,15 @@ def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def _checked(model: PlacedModel, target: Target, check: bool) -> PlacedModel:
-    """A model that was compared with the one that it was made of, if that is wanted."""
-    left: TunedModel | VmModel = model.cpu
-    if check:
-        tuned = bool(model.cpu.records)
-        left = check_results(left, target, tuned)
-        source = model.cpu.work.source
-        reference = None if source is None else source.reference
-        if isinstance(reference, Reference):
-            reference.check(model, tuned)
-    left = without_source(left)
-    assert isinstance(left, TunedModel)
-    return with_processor(model, left)
+def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
+    """What reads a model of open axes at some of its sizes."""
+
+    def read(whole: Any, given: Inputs) -> Work:
+        work = import_model(whole, given, target, layout, numerics=numerics, is_open=True)
+        assert isinstance(work, Work), "ONNX models are in the notation"
+        return work
+
+    return read
 
 
 def build_open(  # noqa: PLR0913 - what users choose, and who measured
@@ -149,11 +168,7 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
 ) -> OpenModel:
     """A model of open axes, as `build_model` has it, by the records of a machine; this one by
     default."""
-
-    def read(whole: Any, given: Inputs) -> Work:
-        work = import_model(whole, given, target, layout, numerics=numerics, is_open=True)
-        assert isinstance(work, Work), "ONNX models are in the notation"
-        return work
+    read = _reader(target, layout, numerics)
 
     def known(workload: Workload) -> Config | None:
         if records is None or not may_exist(records):

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from loopwright.codegen.either.fixed import Either
 from loopwright.codegen.either.held import held
 from loopwright.codegen.either.open import OpenEither, joined, sized
+from loopwright.codegen.either.placed import PlacedLibrary
+from loopwright.codegen.either.placed_file import is_placed, placed_library
 from loopwright.codegen.either.sums import Sum, measured
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library.library import Library
@@ -19,20 +21,23 @@ def either(
     cpu: Library,
     gpu: Library | Sequence[Library] | None = None,
     sums: Mapping[str, Sum] | None = None,
-) -> Either | OpenEither:
+) -> Either | OpenEither | PlacedLibrary:
     """Join libraries of one computation, on the processor and on the GPU.
 
     Parameters
     ----------
     cpu, gpu: libraries with equal inputs and outputs. Where that of the processor has open sizes,
         give one or several of the GPU, each of some of these sizes. Without `gpu`, `cpu` was
-        loaded from a file that `export` of the result wrote.
+        loaded from a file that `export` of the result wrote, or that of a network on two devices.
+        Such a network runs on the processor, and a warning says so, where there is no such GPU.
     sums: predicted seconds by "cpu" and "gpu" of a call whose arrays are on the host, for fixed
         sizes. If None, a few calls are measured now, on arrays of ones.
 
     Raises `TargetError` for libraries of other devices and where this machine has no such GPU,
     `ShapeError` for unlike ones, `LibraryError` where there is no code for a GPU.
     """
+    if gpu is None and is_placed(cpu):
+        return placed_library(cpu)
     given = held(cpu) if gpu is None else [gpu] if isinstance(gpu, Library) else list(gpu)
     gpus = [each for each in given if isinstance(each, GpuLibrary)]
     if isinstance(cpu, GpuLibrary) or len(gpus) != len(given) or not gpus:

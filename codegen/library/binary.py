@@ -150,6 +150,69 @@ class Binary:
             )
 
 
+class _Part(ctypes.Structure):
+    """lw_part of runtime.h."""
+
+    _fields_ = (
+        ("times", ctypes.c_void_p),
+        ("arena", ctypes.c_void_p),
+        ("first", ctypes.c_int64),
+        ("stop", ctypes.c_int64),
+        ("held", ctypes.c_void_p),
+    )
+
+
+class _Tensor(ctypes.Structure):
+    """DLPack's DLTensor; a plan reads its first member."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("rest", ctypes.c_byte * 40))
+
+
+class _Any(ctypes.Structure):
+    """lw_any of runtime.h."""
+
+    _fields_ = (("kind", ctypes.c_int32), ("pad", ctypes.c_uint32), ("value", ctypes.c_void_p))
+
+
+_MAIN = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+)
+
+
+class PartialCall:
+    """A call of a plan's `main`, of which parts run one by one.
+
+    The arrays at `addresses` are in the order of the signature and must live as long.
+    """
+
+    def __init__(
+        self, binary: Binary, addresses: Sequence[int], extents: Mapping[str, Any] | None = None
+    ) -> None:
+        self._binary, self._extents = binary, extents
+        self._tensors = [_Tensor(data=at) for at in addresses]
+        self._packed = (_Any * len(addresses))(
+            *(_Any(7, 0, ctypes.addressof(tensor)) for tensor in self._tensors)
+        )
+        self._main = _MAIN(binary.table.main)
+
+    def __call__(
+        self, first: int, stop: int, arena: int | None = None, times: Any = None
+    ) -> int | None:
+        """Run the entries from `first` to before `stop`, over an arena at that address or one of
+        the call's own. `times` gets the nanoseconds of each entry added.
+
+        Returns the address of the weights that the library holds for another device, if any.
+        Raises `LibraryError` where the call fails.
+        """
+        at = None if times is None else ctypes.addressof(times)
+        part = _Part(at, arena, first, stop)
+        count = len(self._tensors)
+        status = self._main(ctypes.addressof(part), self._packed, count, ctypes.byref(_Any()))
+        raise_for(status, self._extents)
+        held: int | None = part.held
+        return held
+
+
 def bits(dtype: str) -> int:
     """Bits of one element in memory."""
     return 8 * item_bytes(dtype)

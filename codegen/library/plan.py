@@ -38,6 +38,9 @@ _FAR = '.lrodata,"al"'
 _LARGE = 1 << 30
 """Bytes of weights that stand there."""
 
+HELD = "lw_held"
+"""The symbol of weights that a file holds for another device, and that no step reads."""
+
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
@@ -199,6 +202,13 @@ def plan_objects(
         written.write_text(source)
         flags = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
         compiler.run(*flags, "-I", RUNTIME, "-c", written, "-o", plan)
+        return plan.read_bytes(), weights_object(weights, symbol, triple)
+
+
+def weights_object(weights: Weights, symbol: str, triple: str | None) -> bytes:
+    """The object file of weights; `symbol` is a pointer to them. Raises `BuildError`."""
+    compiler = find_compiler(triple)
+    with scratch() as folder:
         data, assembly, packed = folder / "weights", folder / "weights.s", folder / "weights.o"
         weights.write(data)
         far = architecture(triple) == "x86_64" and weights.nbytes > _LARGE
@@ -211,7 +221,7 @@ def plan_objects(
             '.section .note.GNU-stack,"",%progbits\n'
         )
         compiler.run("-c", assembly, "-o", packed)
-        return plan.read_bytes(), packed.read_bytes()
+        return packed.read_bytes()
 
 
 def c_source(
@@ -223,7 +233,7 @@ def c_source(
     around: bool,
     limits: Sequence[Limit] = (),
 ) -> str:
-    """The C source of a plan. `main` adds the nanoseconds of every step to `self`, if given."""
+    """The C source of a plan, whose `main` takes an `lw_part` of runtime.h, or null, as `self`."""
     real, main = ("__real_", "__wrap_") if around else ("", "")
     first = {}
     parameters: list[Parameter] = []
@@ -255,6 +265,7 @@ def c_source(
         spaces=ARGUMENTS + arguments,
         arguments=arguments,
         symbol=symbol,
+        held=HELD,
         main=f"{main}__tvm_ffi_main",
     )
 
@@ -292,6 +303,8 @@ typedef struct {{ int64_t stop, count; }} loop; /* of what is before `stop` and 
 
 {kernels}
 extern const char *const {symbol} __attribute__((visibility("hidden")));
+extern const char *const {held} __attribute__((weak, visibility("hidden")));
+static const char *const *const volatile held = &{held};
 
 static const lw_parameter parameters[] = {{
 {parameters}
@@ -330,27 +343,34 @@ static int run(const step *s, char *const *bases, int64_t iteration) {{
 
 LW_HIDDEN int {main}(void *self, const lw_any *arguments, int32_t count,
     lw_any *result) {{
-  int64_t *times = self; /* nanoseconds of every step, for who asks */
+  lw_part *part = self;
+  int64_t *times = part ? part->times : NULL;
   char *bases[{spaces}];
   int status = LW_OK;
   (void)result;
+  if (part) part->held = held ? *held : NULL;
+  if (part && part->first >= part->stop) return LW_OK;
   if (count != {arguments}) return LW_BAD_ARGUMENT;
-{limits}  if (times) lw_begin(); /* nobody else has */
-  char *arena = lw_allocate({arena});
+{limits}  if (part) lw_begin(); /* nobody else has */
+  char *given = part ? part->arena : NULL;
+  char *arena = given ? given : lw_allocate({arena});
   if (!arena) return LW_OUT_OF_MEMORY;
   bases[0] = arena;
   bases[1] = (char *)(uintptr_t){symbol}; /* only read */
   /* The first member of a DLTensor is its data. */
   for (int i = 0; i < count; i++) bases[2 + i] = *(char **)arguments[i].value.pointer;
   int64_t first = 0;
-  for (const loop *l = loops; l < loops + sizeof loops / sizeof *loops; first = l++->stop)
+  for (const loop *l = loops; l < loops + sizeof loops / sizeof *loops; first = l++->stop) {{
+    int64_t from = part && part->first > first ? part->first : first;
+    int64_t stop = part && part->stop < l->stop ? part->stop : l->stop;
     for (int64_t iteration = 0; iteration < l->count && !status; iteration++)
-      for (int64_t i = first; i < l->stop && !status; i++) {{
+      for (int64_t i = from; i < stop && !status; i++) {{
         int64_t start = times ? now() : 0;
         status = run(&steps[i], bases, iteration);
         if (times) times[i] += now() - start;
       }}
-  lw_release(arena);
+  }}
+  if (!given) lw_release(arena);
   return status;
 }}
 """

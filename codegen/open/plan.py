@@ -272,16 +272,18 @@ static int run{number}(const step *s, const place *places, const int64_t *sizes,
   return lw_call(&function, pointers);
 }}
 
-/* `self` has nanoseconds of every step, for who asks. */
+/* `self` is an lw_part, or null for all. */
 LW_HIDDEN int __tvm_ffi_main{number}(void *self, const lw_any *arguments, int32_t count,
     lw_any *result) {{
-  int64_t *times = self, at = 0;
+  lw_part *part = self;
+  int64_t *times = part ? part->times : NULL, at = 0;
   int status = LW_OK;
   (void)result;
   if (count != {arguments}) return LW_BAD_ARGUMENT;
-  if (times) lw_begin(); /* nobody else has */
+  if (part) lw_begin(); /* nobody else has */
   const int64_t *sizes = *(const int64_t *const *)arguments[0].value.pointer;
-{sizes}{limits}{slots}  char *arena = lw_allocate((uint64_t)(at ? at : 1));
+{sizes}{limits}{slots}  char *given = part ? part->arena : NULL;
+  char *arena = given ? given : lw_allocate((uint64_t)(at ? at : 1));
   if (!arena) return LW_OUT_OF_MEMORY;
   const place places[] = {{
 {places}
@@ -293,14 +295,17 @@ LW_HIDDEN int __tvm_ffi_main{number}(void *self, const lw_any *arguments, int32_
 {loops}
   }};
   int64_t first = 0;
-  for (const loop *l = loops; l < loops + sizeof loops / sizeof *loops; first = l++->stop)
+  for (const loop *l = loops; l < loops + sizeof loops / sizeof *loops; first = l++->stop) {{
+    int64_t from = part && part->first > first ? part->first : first;
+    int64_t stop = part && part->stop < l->stop ? part->stop : l->stop;
     for (int64_t iteration = 0; iteration < l->count && !status; iteration++)
-      for (int64_t i = first; i < l->stop && !status; i++) {{
+      for (int64_t i = from; i < stop && !status; i++) {{
         int64_t start = times ? now() : 0;
         status = run{number}(&steps{number}[i], places, sizes, copied, iteration);
         if (times) times[i] += now() - start;
       }}
-  lw_release(arena);
+  }}
+  if (!given) lw_release(arena);
   return status;
 }}
 """

@@ -105,21 +105,23 @@ def lifetimes(
     }
 
 
+def placed(parts: Parts, places: Mapping[Value, Place], value: Value | Place) -> Place:
+    """The place of a value, which may be a part of an array that has one."""
+    if isinstance(value, Place):
+        return value
+    part = parts.of(value)
+    root = places[part.root]
+    offset = part.offset + root.offset
+    return Place(root.space, offset, part.stride, part.several, root.slot)
+
+
 def planned(
     entries: Iterable[Entry], parts: Parts, places: Mapping[Value, Place]
 ) -> Iterator[Planned]:
     """The entries as a plan has them, with the places of all that they touch."""
 
-    def at(value: Value | Place) -> Place:
-        if isinstance(value, Place):
-            return value
-        part = parts.of(value)
-        root = places[part.root]
-        offset = part.offset + root.offset
-        return Place(root.space, offset, part.stride, part.several, root.slot)
-
     def one(entry: Entry) -> PlannedCall | PlannedCopy:
-        where = tuple(map(at, entry.values))
+        where = tuple(placed(parts, places, value) for value in entry.values)
         if entry.kernel is not None:
             return PlannedCall(entry.kernel, where)
         source, target = where

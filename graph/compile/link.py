@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,14 @@ from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.target import cpu_features
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError, ConfigError
-from loopwright.graph.compile.entries import Entry, bordered, lifetimes, planned, step_entries
+from loopwright.graph.compile.entries import (
+    Entry,
+    bordered,
+    lifetimes,
+    placed,
+    planned,
+    step_entries,
+)
 from loopwright.graph.compile.kernels import (
     TunedKernel,
     check_arguments,
@@ -47,18 +55,24 @@ class Linked:
     Attributes
     ----------
     configs: of every task, by the workload's key, as they were compiled.
-    steps: for each entry of the plan the number of the network's step, or -1 for a copy. What a
-        loop repeats is there once.
+    entries: those of the plan, in order. What a loop repeats is there once.
+    place: says where a value lies.
     arena_bytes, weight_bytes: what a call allocates, and what the library carries.
     notes: what did not go as it should.
     """
 
     library: Library
     configs: Mapping[str, Config]
-    steps: tuple[int, ...]
+    entries: tuple[Entry, ...]
+    place: Callable[[Value], Place]
     arena_bytes: int
     weight_bytes: int
     notes: tuple[str, ...]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """For each entry of the plan the number of the network's step, or -1 for a copy."""
+        return tuple(entry.step for entry in self.entries)
 
 
 def link(work: Work, configs: Mapping[str, Config], target: Target, name: str) -> Linked:
@@ -111,8 +125,15 @@ class _Linker:
             },
         )
         used = {self.key(n): k.config for n, k in kernels.items() if isinstance(k, TunedKernel)}
-        numbers = tuple(entry.step for entry in entries)
-        return Linked(library, used, numbers, arena_bytes, self.weights.nbytes, tuple(self.notes))
+        return Linked(
+            library,
+            used,
+            tuple(entries),
+            functools.partial(placed, self.parts, places),
+            arena_bytes,
+            self.weights.nbytes,
+            tuple(self.notes),
+        )
 
     # ---- which kernel ----
 

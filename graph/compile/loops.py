@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +49,8 @@ class Parts:
 
     def __init__(
         self,
-        nbytes: Callable[[Value], Number] = lambda value: value.nbytes,
-        count: Callable[[Loop[Value]], Number] = lambda loop: loop.count,
+        nbytes: Callable[[Value], Number] = operator.attrgetter("nbytes"),
+        count: Callable[[Loop[Value]], Number] = operator.attrgetter("count"),
     ) -> None:
         self._nbytes, self.count = nbytes, count
         self._known: dict[Value, Part] = {}

@@ -15,6 +15,7 @@ import numpy as np
 
 from loopwright.codegen.library.arrays import Array, address, as_array, empty
 from loopwright.codegen.library.arrays import check as check_array
+from loopwright.codegen.library.binary import PartialCall
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy
@@ -141,7 +142,7 @@ class TunedModel:
                 array[...] = value
         except (ShapeError, ValueError):  # none, or of other types: they stood for their shapes
             extents = self.library.origin.extra.get("indexed", {})
-            return [_random(p, extents.get(p.name, 2)) for p in wanted]
+            return [random_array(p, extents.get(p.name, 2)) for p in wanted]
         return made
 
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
@@ -163,11 +164,12 @@ class TunedModel:
         arrays = [empty(p) for p in parameters]
         for array, value in zip(arrays, given):
             array[...] = np.asarray(value)
+        if library._binary is None:
+            raise LibraryError("a model for another machine cannot be profiled here")
         steps = self.linked.steps
-        samples = [self._times(arrays, len(steps)) for _ in range(_UNTIMED + calls)][_UNTIMED:]
         names = ["copy" if n < 0 else self.work.network.steps[n].function for n in steps]
-        medians = [statistics.median(s[i] for s in samples) * 1e-9 for i in range(len(steps))]
-        return list(zip(names, medians))
+        call = PartialCall(library._binary, list(map(address, arrays)))
+        return list(zip(names, entry_seconds(call, len(steps), calls)))
 
     def step_seconds(self, calls: int = 20) -> dict[int, float]:
         """The median seconds of every step in a call on the data of `examples`, by its number;
@@ -177,41 +179,19 @@ class TunedModel:
             spent[number] = spent.get(number, 0.0) + seconds
         return spent
 
-    def _times(self, arrays: list[Any], count: int) -> list[int]:
-        """Nanoseconds of every entry in one call: `main` takes them where a packed function has
-        its closure."""
-        binary = self.library._binary
-        if binary is None:
-            raise LibraryError("a model for another machine cannot be profiled here")
+
+def entry_seconds(call: PartialCall, count: int, calls: int = 20) -> list[float]:
+    """The median seconds of each of the entries of a plan, in a few calls after some others."""
+    samples = []
+    for _ in range(_UNTIMED + calls):
         times = (ctypes.c_int64 * max(count, 1))()
-        tensors = [_Tensor(data=address(a)) for a in arrays]
-        packed = (_Any * len(tensors))(
-            *(_Any(7, 0, ctypes.addressof(tensor)) for tensor in tensors)
-        )
-        main = _MAIN(binary.table.main)
-        if main(ctypes.addressof(times), packed, len(tensors), ctypes.byref(_Any())):
-            raise LibraryError("the call failed: no memory for the arrays between steps")
-        return list(times)
+        call(0, count, times=times)
+        samples.append(list(times))
+    return [statistics.median(s[i] for s in samples[_UNTIMED:]) * 1e-9 for i in range(count)]
 
 
-class _Tensor(ctypes.Structure):
-    """DLPack's DLTensor; the plan reads its first member."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("rest", ctypes.c_byte * 40))
-
-
-class _Any(ctypes.Structure):
-    """lw_any of runtime.h."""
-
-    _fields_ = (("kind", ctypes.c_int32), ("pad", ctypes.c_uint32), ("value", ctypes.c_void_p))
-
-
-_MAIN = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
-)
-
-
-def _random(parameter: Parameter, extent: int) -> Array:
+def random_array(parameter: Parameter, extent: int) -> Array:
+    """Random numbers for a parameter; integers that index an axis of such an extent."""
     rng, array = np.random.default_rng(0), empty(parameter)
     floating = is_float(parameter.dtype)
     shape = parameter.shape

@@ -24,7 +24,14 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
-from loopwright.graph.compile.entries import Entry, bordered, lifetimes, planned, step_entries
+from loopwright.graph.compile.entries import (
+    Entry,
+    bordered,
+    lifetimes,
+    placed,
+    planned,
+    step_entries,
+)
 from loopwright.graph.compile.kernels import tuned_kernel
 from loopwright.graph.compile.loops import Parts
 from loopwright.graph.compile.memory_plan import shelves
@@ -70,6 +77,15 @@ class StepKernel:
         return made if isinstance(made, tuple) else (made,)
 
 
+@dataclass(frozen=True, eq=False)
+class LinkedFrame:
+    """The plan of a frame, with its entries in order, and what says where a value lies."""
+
+    plan: OpenPlan
+    entries: tuple[Entry, ...]
+    place: Callable[[Value], Place]
+
+
 @dataclass
 class Linker:
     """Compiles the steps of frames, equal ones once, and gathers the weights of all."""
@@ -81,7 +97,7 @@ class Linker:
     _kernels: dict[Any, StepKernel] = field(default_factory=dict)
     _laid_out: dict[Any, list[Place]] = field(default_factory=dict)
 
-    def plan(self, frame: Frame) -> OpenPlan:
+    def plan(self, frame: Frame) -> LinkedFrame:
         """The plan of a frame. Raises `BuildError` where a step has no programs."""
         return _FramePlan(self, frame).plan()
 
@@ -200,7 +216,7 @@ class _FramePlan:
         """The values that lie in others."""
         return Parts(self.frame.nbytes, self.frame.counts.__getitem__)
 
-    def plan(self) -> OpenPlan:
+    def plan(self) -> LinkedFrame:
         network = self.frame.work.network
         live = self.skip_views()
         kernels = self.linker.kernels(self.frame, live)
@@ -218,7 +234,8 @@ class _FramePlan:
             if v in self.frame.extents
         )
         calls = tuple(planned(entries, self.parts, places))
-        return OpenPlan(self.frame.dims, calls, slots, limits)
+        plan = OpenPlan(self.frame.dims, calls, slots, limits)
+        return LinkedFrame(plan, tuple(entries), functools.partial(placed, self.parts, places))
 
     def imported(self, step: int) -> Imported:
         said = self.frame.work.imported[step]

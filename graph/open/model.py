@@ -26,7 +26,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.open.frames import Frame, frames
-from loopwright.graph.open.link import Linker, Records
+from loopwright.graph.open.link import LinkedFrame, Linker, Records
 from loopwright.graph.open.source import OpenSource
 from loopwright.graph.tasks import Work
 from loopwright.schedule.open.fit import Fit
@@ -52,11 +52,13 @@ class OpenModel:
     ----------
     library: runs the model; `library.dims` are its sizes.
     frames: the steps of the network, for each of the boxes of sizes that have the same.
+    linked: the plan of each frame.
     unchecked: why its results could not be compared with those of the model, if so.
     """
 
     library: OpenLibrary
     frames: tuple[Frame, ...]
+    linked: tuple[LinkedFrame, ...]
     source: OpenSource
     numerics: Numerics
     unchecked: str = ""
@@ -115,9 +117,9 @@ def build_open_model(
 
     found = frames(source.dims, read)
     linker = Linker(target, numerics, known)
-    plans = [linker.plan(frame) for frame in found]
+    linked = tuple(linker.plan(frame) for frame in found)
     signature = _signature(source, found, name, target.threads)
-    objects = _objects(plans, linker, signature, target)
+    objects = _objects([each.plan for each in linked], linker, signature, target)
     extra = {
         "notes": found[0].work.notes(),
         "numerics": str(numerics),
@@ -127,7 +129,7 @@ def build_open_model(
     }
     origin = Origin(target.triple, str(target), tuple(cpu_features(target)), objects, extra)
     library = OpenLibrary(signature, loaded(signature, origin), origin)
-    return OpenModel(library, found, source, numerics)
+    return OpenModel(library, found, linked, source, numerics)
 
 
 def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:

@@ -3,58 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import Any
 
 from loopwright.codegen.target import resolve
-from loopwright.graph.compile.build import build_work
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.read import Source
+from loopwright.graph.importers.reference import Reference
 from loopwright.graph.placed.model import PlacedModel, Placement
 from loopwright.graph.placed.path import CPU, GPU, Problem, Seconds, units_of
 from loopwright.graph.placed.steps import GpuStep, GpuSteps, transfer_times
 from loopwright.graph.tasks import Work
-from loopwright.schedule.sketch.sketch import Config
+from loopwright.measure.accelerator import facts
+from loopwright.measure.machine import fingerprint
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation
+from loopwright.transfer.records.store import Record
 
 
-def other_target(targets: Sequence[str]) -> Target:
-    """The GPU of two targets, of which the other one is the processor. Raises `ModelError`."""
+def given_targets(targets: Sequence[str] | None, elsewhere: bool) -> Target | None:
+    """The GPU of two targets, of which the other one is the processor; None where none are given.
+    Raises `ModelError` where a target or a device is given too, and `TargetError` where this
+    machine has no such GPU."""
+    if targets is None:
+        return None
+    if elsewhere:
+        raise ModelError("targets stand in place of a target and a device: leave those out")
     if isinstance(targets, str) or set(targets) not in ({"cpu", "cuda"}, {"cpu", "opencl"}):
         raise ModelError(f'targets={targets!r}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
     return resolve(next(name for name in targets if name != "cpu"))
 
 
-def placed_model(
-    work: Work | VmWork,
-    target: Target,
-    gpu: Target,
-    records: GivenLocation | None = None,
-    policy: str = "exact",
-) -> PlacedModel:
-    """A network with each step where the whole is predicted to end first. Each kind of step is
-    timed on both devices, and so are transfers. Raises `ModelError`, `BuildError`."""
-    built = build_work(work, target, records, policy)
-    if isinstance(built, VmModel) or isinstance(work, VmWork):
+def check_placeable(work: object) -> None:
+    """Raise `ModelError` for a network whose steps cannot be placed one by one."""
+    if isinstance(work, VmWork | VmModel):
         raise ModelError(
             "the network needs TVM's run-time, which the processor alone has: leave out targets"
         )
-    found = {} if records is None else best_records(work, gpu, records, policy)
-    configs: Mapping[str, Config] = {key: record.config for key, record in found.items()}
-    return _placed(built, GpuSteps(work, gpu, configs))
 
 
-def _placed(built: TunedModel, made: GpuSteps) -> PlacedModel:
-    network = built.work.network
+def placed_model(
+    built: TunedModel | VmModel,
+    gpu: Target,
+    records: GivenLocation | None = None,
+    policy: str = "exact",
+    besides: Mapping[str, Record] | None = None,
+) -> PlacedModel:
+    """A network that was built for the processor, with each step where the whole is predicted to
+    end first. Each kind of step is timed on both devices, and so are transfers. Records `besides`,
+    which could not be stored, go before others. Raises `ModelError`, `BuildError`."""
+    check_placeable(built)
+    assert isinstance(built, TunedModel)
+    made = gpu_steps(built.work, gpu, records, policy, besides)
+    placement, steps = placement_of(built.work, built.step_seconds(), made)
+    return PlacedModel(built, placement, steps, (*built.notes, *made.notes))
+
+
+def gpu_steps(
+    work: Work,
+    gpu: Target,
+    records: GivenLocation | None,
+    policy: str,
+    besides: Mapping[str, Record] | None = None,
+) -> GpuSteps:
+    """What builds the steps of a network for a GPU, by the best records there are."""
+    found: Mapping[str, Record] = {}
+    if records is not None:
+        found = best_records(work, gpu, records, policy, fingerprint() | facts(gpu))
+    known = {**found, **(besides or {})}
+    return GpuSteps(work, gpu, {key: record.config for key, record in known.items()})
+
+
+def check_placed(model: Any, source: Source | None, tuned: bool = False) -> None:
+    """Compare a network on two devices with the one that it was made of, where that runs. Raises
+    `ModelError`."""
+    reference = None if source is None else source.reference
+    if isinstance(reference, Reference):
+        reference.check(model, tuned)
+
+
+def placement_of(
+    work: Work, here: Mapping[int, float], made: GpuSteps
+) -> tuple[Placement, tuple[GpuStep | None, ...]]:
+    """The best placement of a network, and its steps on the GPU; `here` are the seconds of each
+    step on the processor."""
+    network = work.network
     units = units_of(network)
-    here = built.step_seconds()
     steps: list[GpuStep | None] = []
     seconds: list[Seconds] = []
     for unit in units:
         (number, *more), step = unit.steps, None
-        if not more and network.steps[number].loop is None:
+        if not more:
             step = made.step(number)
         steps.append(step)
         seconds.append({CPU: sum(here.get(n, 0.0) for n in unit.steps)})
@@ -69,11 +110,4 @@ def _placed(built: TunedModel, made: GpuSteps) -> PlacedModel:
         "all on the processor": problem.along([CPU] * len(units)),
         "all that can on the GPU": problem.along([GPU if s else CPU for s in steps]),
     }
-    placement = Placement(problem, problem.shortest(), others, built.work)
-    return PlacedModel(built, placement, tuple(steps), (*built.notes, *made.notes))
-
-
-def with_processor(model: PlacedModel, left: TunedModel) -> PlacedModel:
-    """The model with `left` for its part on the processor, which may keep less."""
-    placement = replace(model.placement, work=left.work)
-    return replace(model, cpu=left, placement=placement)
+    return Placement(problem, problem.shortest(), others, work), tuple(steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.build import build_fixed
-from loopwright.codegen.devices.device import DeviceProgram, Memory
+from loopwright.codegen.devices.device import DeviceProgram
 from loopwright.codegen.either.sums import moving, ones, timed
 from loopwright.codegen.gpu.library import GpuLibrary
+from loopwright.codegen.library.arrays import Array
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Value
@@ -31,22 +31,30 @@ _LARGE = 1 << 20  # bytes by which the rate of transfers is measured
 @dataclass(frozen=True, eq=False)
 class GpuStep:
     """A step on a GPU: its library with the weights bound, and the value of each other argument.
-    A reshape has no library: its result is its argument."""
+    A reshape has no library: its result is its argument.
+
+    Attributes
+    ----------
+    plain: the library before anything was bound, which equal steps share.
+    """
 
     library: GpuLibrary | None
     values: Mapping[str, Value]
+    plain: GpuLibrary | None = None
+    weights: Mapping[str, Array] = field(default_factory=dict)
 
-    def launched(
-        self, program: DeviceProgram, memory: Mapping[Value, Memory]
-    ) -> Callable[[], None]:
-        """The function that starts the step in the order of a program's work, where its values
-        lie in `memory`."""
-        assert self.library is not None
-        library, held = self.library, dict(self.library._bound)
-        held |= {name: memory[v] for name, v in self.values.items()}
-        own = library._running.in_order_of(program)
-        arguments = [held[p.name] for p in library.signature.main_parameters]
-        return functools.partial(own.run, "main", arguments)
+    @property
+    def held(self) -> tuple[GpuLibrary, Mapping[str, Array]]:
+        """The library with nothing bound, and its weights, as files hold them."""
+        assert self.plain is not None
+        return self.plain, self.weights
+
+
+def placeable(work: Work, number: int) -> bool:
+    """Return whether a step may run on the GPU, if it has a program for it. Loops stay on the
+    processor, and so does what indexes, which is checked there."""
+    step = work.network.steps[number]
+    return step.loop is None and all(v.extent is None for v in step.args)
 
 
 @dataclass
@@ -69,8 +77,8 @@ class GpuSteps:
     def step(self, number: int) -> GpuStep | None:
         """A step, by its number; None where it has no program for the GPU."""
         step, said = self.work.network.steps[number], self.work.imported[number]
-        if not isinstance(said, Imported) or any(v.extent is not None for v in step.args):
-            return None  # what indexes is checked on the processor
+        if not isinstance(said, Imported) or not placeable(self.work, number):
+            return None
         given = (*step.args, *step.outs)
         workload = said.workload
         inputs = {t.name: given[i] for t, i in zip(workload.inputs, said.inputs, strict=True)}
@@ -89,7 +97,7 @@ class GpuSteps:
         }
         bound = library.bind(**weights) if weights else library
         assert isinstance(bound, GpuLibrary)
-        return GpuStep(bound, plain | outputs)
+        return GpuStep(bound, plain | outputs, library, weights)
 
     def seconds(self, number: int, step: GpuStep) -> float:
         """Seconds of a step among others: its start, and its kernels."""

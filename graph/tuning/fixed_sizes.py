@@ -11,6 +11,7 @@ from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork
 from loopwright.graph.open.model import OpenModel
+from loopwright.graph.placed.model import PlacedModel
 from loopwright.graph.tasks import Work
 from loopwright.graph.tuning.search import SearchOptions, search, unstored
 from loopwright.graph.tuning.summary import summary
@@ -56,7 +57,10 @@ def tune_fixed(
 
 
 def summarized(
-    built: TunedModel | OpenModel | VmModel, target: Target, budget: Budget, options: SearchOptions
+    built: TunedModel | OpenModel | VmModel | PlacedModel,
+    target: Target,
+    budget: Budget,
+    options: SearchOptions,
 ) -> Iterator[str]:
     """Lines on what the library takes, where it was measured on this machine and there is time to,
     and on where the time of the tuning went."""
@@ -67,4 +71,6 @@ def summarized(
                 yield from summary(built)
         else:
             yield f"measured   not at all, since the budget of {budget} is used up"
+    if isinstance(built, PlacedModel):
+        yield str(built.explain())
     yield f"time       {options.clock}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from loopwright.graph.importers.inputs import Inputs
     from loopwright.graph.open.model import OpenModel
     from loopwright.graph.open.source import Dims
+    from loopwright.graph.placed.model import PlacedModel
     from loopwright.graph.tuning.live_table import Tell
     from loopwright.measure.device import Device
     from loopwright.schedule.target import Target
@@ -49,7 +50,8 @@ def tune_model(  # noqa: PLR0913 - what users choose
     tell: Tell | None = None,
     progress: bool | None = None,
     dims: Dims = None,
-) -> TunedModel | OpenModel | VmModel:
+    targets: Sequence[str] | None = None,
+) -> TunedModel | OpenModel | VmModel | PlacedModel:
     """Tune all work of a network together, and compile it by what was found.
 
     Minutes are wall time: reading the network, building it, and all checks count. Every
@@ -86,6 +88,8 @@ def tune_model(  # noqa: PLR0913 - what users choose
         notebook, unless `tell` is given.
     dims: bounds of axes that stay open, as for `lw.build_model`. The network is tuned at a few
         sizes, which share the budget.
+    targets: "cpu" and one of "cuda" and "opencl", instead of a target, as for `lw.build_model`.
+        Half of the budget goes to the processor, and the other half to the GPU.
 
     Raises `ModelError`, `TuningError`, `BuildError`; `KeyboardInterrupt` at Ctrl-C before anything
     was measured, and once more at Ctrl-C while the model is compiled.
@@ -94,17 +98,24 @@ def tune_model(  # noqa: PLR0913 - what users choose
     from loopwright.codegen.target import processor
     from loopwright.explore.report.callbacks import is_watched
     from loopwright.graph.compile.build import import_model
+    from loopwright.graph.errors import ModelError
     from loopwright.graph.open.source import has_dims, open_source
+    from loopwright.graph.placed.build import given_targets
     from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
     from loopwright.graph.tuning.live_table import shown
     from loopwright.graph.tuning.open_sizes import tune_open
     from loopwright.graph.tuning.search import SearchOptions
+    from loopwright.graph.tuning.two_devices import tune_placed
     from loopwright.measure.device import Device
     from loopwright.measure.opening import check_device, open_device
     from loopwright.temporary import TemporaryFolder
     from loopwright.transfer.records.store import check_store
 
     check_device(device, fleet)
+    elsewhere = target != "cpu" or device is not None or fleet is not None
+    gpu = given_targets(targets, elsewhere)
+    if gpu is not None and has_dims(inputs, dims):
+        raise ModelError("a network of open axes is tuned on one device: leave targets out")
     budget = Budget.of_model(trials, minutes, effort)
     allowed = Numerics.of(numerics)
     options = SearchOptions(seed, only, transfer, feedback=feedback, clock=clock)
@@ -121,7 +132,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
         machine = processor(target, threads) if device is None else processor(device.target)
         with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
             options = replace(options, device=device, tell=say, watch=watch)
-            made: TunedModel | OpenModel | VmModel
+            made: TunedModel | OpenModel | VmModel | PlacedModel
             if has_dims(inputs, dims):
                 with clock.part("reading"):
                     source = open_source(model, inputs, dims)
@@ -133,7 +144,10 @@ def tune_model(  # noqa: PLR0913 - what users choose
                     work = import_model(
                         model, inputs, machine, layout, numerics=allowed, sparse=sparse
                     )
-                made, ended = tune_fixed(work, machine, budget, records, options, check)
+                if gpu is None:
+                    made, ended = tune_fixed(work, machine, budget, records, options, check)
+                else:
+                    made, ended = tune_placed(work, machine, gpu, budget, records, options, check)
         if say is not None:
             for line in summarized(made, machine, budget, options):
                 say(line)

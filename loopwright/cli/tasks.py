@@ -17,4 +17,4 @@ def tasks(network: Network, policy: str) -> None:
     """List the distinct work of NET.onnx: count, FLOPs, share of the time, record."""
     built = network.built(policy)
     show_tasks(built)
-    show_untuned(built, network.tune_command)
+    show_untuned(built, network.tune_command())

@@ -10,7 +10,16 @@ import click
 from loopwright.cli.common.command import Command, NewFile, check_records, library_path
 from loopwright.cli.common.network import Network, network_options
 from loopwright.cli.common.network_summary import largest, show_tasks
-from loopwright.cli.common.options import DEVICE, FEEDBACK, FLEET, MINUTES, SEED, TRANSFER, collect
+from loopwright.cli.common.options import (
+    DEVICE,
+    FEEDBACK,
+    FLEET,
+    MINUTES,
+    SEED,
+    TARGETS,
+    TRANSFER,
+    collect,
+)
 from loopwright.dsl.words import counted
 
 
@@ -26,6 +35,7 @@ class _Options:
     seed: int
     transfer: str | None
     feedback: str | None
+    targets: tuple[str, ...] | None
     device: str | None
     fleet: str | None
     output: Path | None
@@ -48,6 +58,7 @@ class _Options:
 @SEED
 @TRANSFER
 @FEEDBACK
+@TARGETS
 @DEVICE
 @FLEET
 @click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
@@ -60,12 +71,19 @@ def tune_model(network: Network, options: _Options) -> None:
       loopwright tune-model net.onnx --minutes 30
       loopwright tune-model net.onnx --shape x=1,3,224,224 --share 0.9
       loopwright tune-model net.onnx --dim seq=1:512
+      loopwright tune-model net.onnx --targets cpu,opencl
 
     With --device another machine measures, with --fleet many, and the library is for those. Ctrl-C
     ends it with what was found, and the same command again goes on from there.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     if options.tasks is not None and options.share is not None:
         raise click.UsageError("--tasks and --share both choose tasks: give one of them")
+    elsewhere = options.device is not None or options.fleet is not None
+    if options.targets is not None and (elsewhere or network.dims):
+        raise click.UsageError(
+            "--targets is for this machine and for fixed shapes: leave --device, --fleet and "
+            "--dim out"
+        )
     output = library_path(options.output, network.path)
     check_records(network.records)
 
@@ -75,14 +93,18 @@ def tune_model(network: Network, options: _Options) -> None:
 
     from loopwright.explore.budget import Budget
     from loopwright.graph.compile.model import TunedModel
+    from loopwright.graph.placed.build import given_targets
+    from loopwright.graph.placed.model import PlacedModel
     from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
     from loopwright.graph.tuning.live_table import shown
     from loopwright.graph.tuning.search import SearchOptions
+    from loopwright.graph.tuning.two_devices import tune_placed
     from loopwright.measure.opening import open_device
 
     if network.dims:
         _tune_open(network, options, output)
         return
+    gpu = given_targets(options.targets, elsewhere)
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
     with open_device(options.device, "cpu", network.threads, fleet=options.fleet) as device:
         target = device.target
@@ -111,12 +133,18 @@ def tune_model(network: Network, options: _Options) -> None:
                 watch=watch,
                 clock=clock,
             )
-            name = network.path.stem
-            built, _ = tune_fixed(work, target, budget, network.records, how, network.check, name)
-    assert isinstance(built, TunedModel)  # as of all ONNX files
-    path = built.export(output)
+            what = (network.records, how, network.check, network.path.stem)
+            made: TunedModel | PlacedModel
+            if gpu is None:
+                built, _ = tune_fixed(work, target, budget, *what)
+                assert isinstance(built, TunedModel)  # as of all ONNX files
+                made = built
+            else:
+                made, _ = tune_placed(work, target, gpu, budget, *what)
+                built = made.cpu
+    path = made.export(output)
     show_tasks(built)
-    for line in summarized(built, target, budget, how):
+    for line in summarized(made, target, budget, how):
         click.echo(line)
     click.echo(f"saved      {path}; records in {network.records}")
 

@@ -95,6 +95,28 @@ def test_a_share_of_the_time_is_tuned_and_the_end_compares_estimate_and_measurem
     assert "the sum of the tasks' records" in said
 
 
+_TWO = ("--shape", "x=7,13", "--threads", "1", "--targets", "cpu,opencl")
+
+
+@pytest.mark.opencl
+def test_a_network_is_built_for_two_devices(here):
+    said = _call("build", "net.onnx", *_TWO, "-o", "net.so")
+    assert "--threads 1 --targets cpu,opencl\n" in said
+    assert "all that can on the GPU: " in said
+    loaded = lw.either(cpu=lw.load("net.so"))
+    np.testing.assert_allclose(loaded(np.load("x.npy")), here, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.opencl
+def test_a_network_is_tuned_for_two_devices(here):
+    said = _call("tune-model", "net.onnx", *_TWO, "--trials", "2", "--tasks", "1")
+    assert "1 task on opencl" in said
+    assert "all that can on the GPU: " in said
+    loaded = lw.either(cpu=lw.load("net.so"))
+    np.testing.assert_allclose(loaded(np.load("x.npy")), here, rtol=1e-4, atol=1e-5)
+
+
 def test_an_operator_whose_shape_depends_on_data_is_refused_with_the_remedy(here):
     import onnx
     from onnx import TensorProto, helper
@@ -162,6 +184,9 @@ def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):
         (["tasks", "net.onnx", "--shape", "x7"], "NAME=1,3,224,224"),
         (["tasks", "net.onnx", "--shape", "x=7,,13"], "NAME=1,3,224,224"),
         (["tasks", "net.onnx", "--shape", "x=0,13"], "extents from 1 up"),
+        ([*_TUNE, "--targets", "cpu,tpu"], "give cpu,cuda or cpu,opencl"),
+        ([*_TUNE, "--targets", "cpu,cuda", "--device", "ssh://a"], "leave --device, --fleet and"),
+        (["build", "net.onnx", "--dim", "N=1:9", "--targets", "cpu,cuda"], "and no --dim"),
         ([*_TUNE, "--tasks", "3"], "tasks 1 to 2"),
         ([*_TUNE, "--tasks", "1-"], "write numbers as 1,3-5"),
         ([*_TUNE, "--tasks", ""], "write numbers as 1,3-5"),

@@ -1,15 +1,25 @@
 """Networks on two devices: the shortest path, and equal results wherever steps run."""
 
+import ctypes
 import itertools
+import json
 import threading
 
 import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.codegen.either.placed import Copy, Launch, Part, PlacedPlan
+from loopwright.codegen.target import resolve
+from loopwright.dsl.errors import RangeError, TargetError
 from loopwright.graph.errors import ModelError
 from loopwright.graph.network import Value
 from loopwright.graph.placed.path import CPU, GPU, Problem, Unit
+from loopwright.measure.accelerator import facts
+from loopwright.measure.device import Measurement
+from loopwright.measure.machine import fingerprint
+from loopwright.schedule.space import space
+from loopwright.transfer.records.store import Record, RecordStore
 from tests.graph.onnx_nodes import node_model
 
 
@@ -163,9 +173,124 @@ def test_the_explanation_has_the_sums_of_the_shortest_path(built):
     assert "at the end, " in text
 
 
+def alternating(built):
+    """Every other step on the GPU, of those that can be."""
+    return [GPU if step and k % 2 else CPU for k, step in enumerate(built.steps)]
+
+
+@pytest.fixture(scope="module")
+def exported(built, tmp_path_factory):
+    return built.at(alternating(built)).export(tmp_path_factory.mktemp("placed") / "net.so")
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_an_exported_network_runs_its_steps_where_they_were_placed(net, built, exported):
+    x, one = net[1].numpy(), built.at(alternating(built))
+    loaded = lw.either(cpu=lw.load(exported))
+    assert loaded.plan == one._runner.plan
+    assert any(isinstance(work, Launch) for work in loaded.plan.work)
+    assert loaded.explain() == str(one.explain())
+    for a, b in zip(loaded(x), one(x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_c_calls_the_processors_part_of_an_exported_network(net, built, exported):
+    x, wanted = net[1].numpy(), built.cpu(net[1].numpy())
+    outs = [np.empty_like(y) for y in wanted]
+    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, *outs)]
+    assert ctypes.CDLL(str(exported)).net(*pointers) == 0
+    for a, b in zip(outs, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
+def test_an_exported_network_runs_on_the_processor_where_no_device_is(
+    net, built, exported, monkeypatch
+):
+    def nothing(code):
+        raise TargetError("OpenCL finds no device")
+
+    monkeypatch.setattr("loopwright.codegen.gpu.library.load_program", nothing)
+    with pytest.warns(UserWarning, match="all steps run on the processor: OpenCL finds no device"):
+        loaded = lw.either(cpu=lw.load(exported))
+    assert loaded.explain().startswith("all on the processor: OpenCL finds no device")
+    x = net[1].numpy()
+    for a, b in zip(loaded(x), built.cpu(x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_plan_of_two_devices_is_the_same_after_a_file():
+    work = (Part(0, 3), Copy(True, 0, 64, 8, 1), Launch(0, {"x": 1}), Copy(False, 3, 0, 8, 0))
+    plan = PlacedPlan(128, (8, 16), work)
+    assert PlacedPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def rows(width=6):
+    """A dense layer with a ReLU, and its weights."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto
+    w = np.random.default_rng(0).standard_normal((width, width)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, kind.FLOAT, [5, width]) for n in "xy"]
+    weights = [onnx.numpy_helper.from_array(w, "w")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), w
+
+
+def assert_product(built, w):
+    x = np.random.default_rng(1).standard_normal((5, len(w))).astype(np.float32)
+    for devices in ([CPU], [GPU]):
+        found = built.at(devices)(x)
+        np.testing.assert_allclose(found, np.maximum(x @ w, 0), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.opencl
 @pytest.mark.onnx
-def test_loops_and_what_indexes_stay_on_the_processor():
+def test_steps_on_the_gpu_are_built_by_its_records(tmp_path):
+    model, w = rows()
+    built = placed(model, None, check=False)
+    (task,) = built.cpu.work.tasks
+    gpu = resolve("opencl")
+    points = space(task.workload, gpu)
+    config = points.sample(np.random.default_rng(0))
+    assert config != points.default
+    measured = Measurement(config, (1e-9,), None, 0.0, 0.0, "warm", 1, 0.0)
+    here = fingerprint() | facts(gpu)
+    with RecordStore(tmp_path / "r.db") as store:
+        store.add([Record.of(task.workload, gpu, here, measured, seed=0, session="s")])
+    built = placed(model, None, check=False, records=tmp_path / "r.db")
+    (step,) = built.steps
+    assert step.plain.origin.extra["config"] == config.to_json()
+    assert_product(built, w)
+
+
+@pytest.mark.slow
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_a_network_is_searched_on_both_devices(tmp_path):
+    model, w = rows()
+    lines = []
+    options = {"threads": 1, "targets": ["cpu", "opencl"], "records": tmp_path / "r.db"}
+    made = lw.tune_model(model, trials=4, tell=lines.append, **options)
+    assert any(line.startswith("1 task on opencl") for line in lines)
+    assert any(line.startswith(("0 of 1 step", "1 of 1 step")) for line in lines)
+    with RecordStore(tmp_path / "r.db") as store:
+        assert {s.target.split()[0] for s in store.settings()} == {"llvm", "opencl"}
+    assert_product(made, w)
+
+
+def recurrence(rows):
+    """An RNN along so many rows of a table, and a sum of their squares."""
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto
     rng = np.random.default_rng(0)
@@ -186,18 +311,40 @@ def test_loops_and_what_indexes_stay_on_the_processor():
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("i", kind.INT64, [5, 2])],
+        [helper.make_tensor_value_info("i", kind.INT64, [rows, 2])],
         [helper.make_tensor_value_info(n, kind.FLOAT, None) for n in ("y", "s")],
         [onnx.numpy_helper.from_array(a, n) for n, a in weights.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    built = placed(model, None, check=False)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_loops_of_open_sizes_stay_on_the_processor():
+    sizes = {"n": 5}
+    built = placed(recurrence("n"), None, dims={"n": (2, 9)}, sizes=[sizes], check=False)
+    part = built.sized[5,]
+    assert any(step is None for step in part.steps)
+    for devices in list(placements(part))[1:4]:
+        built = built.at(devices, **sizes)
+        for n in (5, 8):
+            i = np.random.default_rng(n).integers(0, 9, (n, 2))
+            for a, b in zip(built(i), built.whole(i), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    with pytest.raises(lw.LoopwrightError, match="i takes -9 to 8"):
+        built(np.full((5, 2), 9))
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_loops_and_what_indexes_stay_on_the_processor():
+    built = placed(recurrence(5), None, check=False)
     network, units = built.cpu.work.network, built.placement.problem.units
     looped = [k for k, u in enumerate(units) if network.steps[u.steps[0]].loop is not None]
     assert looped
     assert all(built.steps[k] is None for k in (0, *looped))
     assert any(built.steps)
-    i = rng.integers(0, 9, (5, 2))
+    i = np.random.default_rng(0).integers(0, 9, (5, 2))
     wanted = built.cpu(i)
     for devices in list(placements(built))[1:3]:
         for a, b in zip(built.at(devices)(i), wanted, strict=True):
@@ -225,6 +372,65 @@ def test_drawn_networks_compute_the_same_on_the_gpu(seed):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def grams():
+    """A dense layer of n rows with a ReLU, and the softmax of the products of its rows; what that
+    is of x."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto
+    w = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["h"]),
+        helper.make_node("Transpose", ["h"], ["t"]),
+        helper.make_node("MatMul", ["h", "t"], ["g"]),
+        helper.make_node("Softmax", ["g"], ["y"]),
+    ]
+    x, *outputs = (
+        helper.make_tensor_value_info(name, kind.FLOAT, shape)
+        for name, shape in (("x", ["n", 6]), ("y", ["n", "n"]), ("h", ["n", 5]))
+    )
+    weights = [onnx.numpy_helper.from_array(w, "w")]
+    graph = helper.make_graph(nodes, "g", [x], outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+    def expected(x):
+        h = np.maximum(x.astype(float) @ w, 0)
+        e = np.exp((g := h @ h.T) - g.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True), h
+
+    return model, expected
+
+
+@pytest.mark.opencl
+@pytest.mark.onnx
+def test_a_network_of_open_sizes_has_placements_at_some_and_is_right_at_all():
+    model, expected = grams()
+    sizes = [{"n": 16}, {"n": 40}]
+    built = placed(model, None, dims={"n": (1, 40)}, sizes=sizes)
+
+    def assert_right(one):
+        for n in (1, 3, 16, 17, 40):
+            x = np.random.default_rng(n).standard_normal((n, 6)).astype(np.float32)
+            for a, b in zip(one(x), expected(x), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+    assert_right(built)
+    for at in sizes:
+        choice, part = built.explain(**at), built.sized[at["n"],]
+        assert choice.path.total == pytest.approx(choice.problem.shortest().total)
+        assert sum(step is not None for step in part.steps) > 1
+        for devices in list(placements(part))[1:]:
+            built = built.at(devices, **at)
+            assert_right(built)
+    assert built.explain(n=3) == "all on the processor: the GPU has programs for n=16; n=40"
+    with pytest.raises(RangeError, match="n is 41"):
+        built.explain(n=41)
+    with pytest.raises(ModelError, match="give dims and targets too"):
+        lw.build_model(model, {"x": (3, 6)}, sizes=sizes)
+    with pytest.raises(ModelError, match="leave targets out"):
+        lw.tune_model(model, dims={"n": (1, 40)}, targets=["cpu", "opencl"])
+
+
 @pytest.mark.onnx
 def test_targets_that_are_not_two_are_refused():
     model = node_model("Neg", {"x": np.ones((2, 3), np.float32)}, {})
@@ -233,3 +439,5 @@ def test_targets_that_are_not_two_are_refused():
             lw.build_model(model, targets=targets)
     with pytest.raises(ModelError, match="in place of a target"):
         lw.build_model(model, target="c", targets=["cpu", "opencl"])
+    with pytest.raises(ModelError, match="in place of a target and a device"):
+        lw.tune_model(model, device="ssh://somewhere", targets=["cpu", "opencl"])

@@ -42,6 +42,15 @@ typedef struct {
   int32_t count;
 } lw_function;
 
+/* What a caller may ask of the `main` of a plan, in place of a closure: a part of its steps, over
+ * an arena of the caller's. Steps of one loop are not to be parted. */
+typedef struct {
+  int64_t *times;      /* gets the nanoseconds of every step added; may be null */
+  char *arena;         /* where arrays lie between steps; where null, the call has its own */
+  int64_t first, stop; /* the steps to run */
+  const char *held;    /* gets the weights for another device that the library holds, or null */
+} lw_part;
+
 typedef struct {
   uint32_t abi;
   uint32_t max_arguments;

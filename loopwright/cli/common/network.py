@@ -19,6 +19,7 @@ from loopwright.transfer.records.location import Location, may_exist
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
     from loopwright.graph.open.model import OpenModel
+    from loopwright.graph.placed.model import PlacedModel
     from loopwright.graph.tasks import Work
     from loopwright.schedule.target import Target
 
@@ -82,6 +83,14 @@ class Network:
         assert isinstance(made, TunedModel)  # as of all ONNX files
         return made
 
+    def placed(self, policy: str, targets: Sequence[str]) -> PlacedModel:
+        """The network on two devices, compiled by the records there are."""
+        from loopwright.graph.placed.model import PlacedModel
+
+        made = self._built(policy, targets)
+        assert isinstance(made, PlacedModel), "there are targets"
+        return made
+
     def built_open(self, policy: str) -> OpenModel:
         """The network of open axes, compiled by the records there are."""
         from loopwright.graph.open.model import OpenModel
@@ -90,7 +99,7 @@ class Network:
         assert isinstance(made, OpenModel), "there are dims"
         return made
 
-    def _built(self, policy: str) -> Any:
+    def _built(self, policy: str, targets: Sequence[str] | None = None) -> Any:
         from loopwright.graph.build import build_model
 
         source = click.get_current_context().get_parameter_source("records")
@@ -109,6 +118,7 @@ class Network:
                 numerics=self.numerics,
                 sparse=self.sparse,
                 dims=self.bounds,
+                targets=targets,
             )
 
     @property
@@ -158,8 +168,7 @@ class Network:
         """The record store, if there is one."""
         return self.records if may_exist(self.records) else None
 
-    @property
-    def tune_command(self) -> str:
+    def tune_command(self, targets: Sequence[str] | None = None) -> str:
         """The command that makes missing records."""
         words = ["loopwright", "tune-model", str(self.path)]
         for shape in self.shapes:
@@ -178,6 +187,8 @@ class Network:
             words += ["--layout", self.layout]
         if not self.check:
             words += ["--no-check"]
+        if targets is not None:
+            words += ["--targets", ",".join(targets)]
         return shlex.join(words)
 
 

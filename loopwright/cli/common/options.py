@@ -23,6 +23,18 @@ def _transfer(_context: click.Context, _parameter: click.Parameter, value: str) 
     return None if value == "none" else value
 
 
+def _targets(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[str, ...] | None:
+    """The two targets; a usage error for others."""
+    if value is None:
+        return None
+    names = tuple(value.split(","))
+    if sorted(names) not in (["cpu", "cuda"], ["cpu", "opencl"]):
+        raise click.BadParameter(f"{value}: give cpu,cuda or cpu,opencl")
+    return names
+
+
 FILE = File()
 EXISTING = File(exists=True)
 RECORDS = click.option(
@@ -45,6 +57,13 @@ TARGET = click.option(
     default="cpu",
     show_default=True,
     help="What programs run on: this machine's processor, or its GPU.",
+)
+TARGETS = click.option(
+    "--targets",
+    metavar="cpu,opencl",
+    callback=_targets,
+    help="Two devices, the processor and cuda or opencl: each step runs on one of them, so that "
+    "the whole ends first.",
 )
 DEVICE = click.option(
     "--device",
