@@ -120,6 +120,7 @@ def _with_numbers(graph: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
         n
         for n, node in enumerate(nodes)
         if getattr(node.meta.get("example_value"), "shape", None) == ()
+        and node.users
         and all(user.op == "call_method" and user.target == "item" for user in node.users)
     }
     if not numbers:
