@@ -151,7 +151,7 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
     default."""
 
     def read(whole: Any, given: Inputs) -> Work:
-        work = import_model(whole, given, target, layout, numerics=numerics, is_open=True)
+        work = import_model(whole, given, target, layout, numerics=numerics)
         assert isinstance(work, Work), "ONNX models are in the notation"
         return work
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.ops.comparisons import by_comparisons
+from loopwright.dsl.ops.scan_blocks import in_blocks
 from loopwright.dsl.tensor import Definition
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.heuristics import CPU
@@ -75,7 +76,8 @@ class Named:
 @functools.lru_cache(maxsize=256)
 def direct(named: Named, target: Target) -> Variant:
     """The definition's own loops, which rewrites start from."""
-    source = Source.of(by_comparisons(named.workload, lambda d: compares(d, target)))
+    made = by_comparisons(named.workload, lambda d: compares(d, target))
+    source = Source.of(made if target.gpu is None else in_blocks(made))
     program: Program = ()
     if target.gpu is None:
         groups = grouped(source.program, source.program, source.outputs)

@@ -111,8 +111,6 @@ class Call:
     branch: computes a graph that is an attribute, given its inputs.
     step: makes functions of TVM's steps of the network, and returns what they give.
     loop: makes iterations a loop of the network, and returns what it gives; None where it cannot.
-    is_open: whether axes may have other extents in calls, so that definitions should not depend on
-        them.
     """
 
     op: str
@@ -129,7 +127,6 @@ class Call:
     branch: Callable[[Any, Sequence[Value]], list[Value]]
     step: Callable[[Foreign], Sequence[Tensor]]
     loop: Callable[[Iterations], Results | None]
-    is_open: bool
 
     # ---- what the call says ----
 

@@ -166,7 +166,7 @@ def _cumulative(call: Call) -> Value:
     function = ops.cumsum if call.op == "CumSum" else ops.cumprod
     axis = call.checked_axis(call.integer(1), len(call.shape()))
     exclusive, backward = bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))
-    return function(call.tensor(0), axis, exclusive, backward, in_blocks=not call.is_open)
+    return function(call.tensor(0), axis, exclusive, backward)
 
 
 @operator("TopK", limit="the count must be known")
