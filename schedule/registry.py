@@ -33,6 +33,7 @@ from loopwright.schedule.rewrites.kn2row import Kn2row
 from loopwright.schedule.rewrites.padding_at_blocks import PaddingAtBlocks
 from loopwright.schedule.rewrites.producer_at_blocks import ProducerAtBlocks
 from loopwright.schedule.rewrites.rfactor import Rfactor
+from loopwright.schedule.rewrites.scan_in_parts import ScanInParts
 from loopwright.schedule.rewrites.ttgt import Ttgt
 from loopwright.schedule.sketch.naming import Derivation
 from loopwright.schedule.sketch.variant import Variant
@@ -40,6 +41,7 @@ from loopwright.schedule.target import Target
 
 REWRITES: tuple[Rewrite, ...] = (
     Rfactor(),
+    ScanInParts(),
     ExplicitZeros(),
     Im2col(),
     Ttgt(),
