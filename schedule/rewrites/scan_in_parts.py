@@ -28,7 +28,7 @@ class ScanInParts(Rewrite):
 
     name = "scan_in_parts"
     needs = "a scan of few rows, each so long that parts of it are worth a thread, which divide it"
-    prior = 0.6  # the estimate does not see threads without work, and holds L2 for slower
+    prior = 0.5  # the estimate does not see threads without work, and holds L2 for slower
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
         for number, nest in enumerate(base.source.program):
@@ -37,7 +37,7 @@ class ScanInParts(Rewrite):
                 continue  # whose rows are vectors
             rows = nest.size // extent(scan.axis)
             parts = _parts(extent(scan.axis), target.threads)
-            if parts is not None and rows < REWRITE.scanned_rows_per_thread * target.threads:
+            if parts is not None and rows < REWRITE.scanned_rows:
                 yield {"nest": number, "parts": parts}
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
@@ -55,7 +55,7 @@ class ScanInParts(Rewrite):
 def _parts(length: int, threads: int) -> int | None:
     """The most parts of a row that are worth it, which divide it; None if there are none. A thread
     scans a few at once, and one with others beside it takes more of them in turn."""
-    few = REWRITE.scanned_rows_per_thread * threads
+    few = REWRITE.scanned_rows * threads
     for parts in (few,) if threads == 1 else (4 * few, 2 * few, few):
         if length % parts == 0 and length // parts >= REWRITE.scanned_part_elements:
             return parts

@@ -39,6 +39,10 @@ OPERATORS: dict[str, Rule] = {}
 "domain:name"."""
 
 
+SCANS = "loopwright"
+"""The domain of scans that ONNX has not: CumProd, CumMax and CumMin, as torch's programs have
+them."""
+
 LIMITS: dict[str, str] = {}
 """What users must know of some operators: what a call must fulfil, or costs."""
 
