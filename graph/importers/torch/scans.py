@@ -54,7 +54,7 @@ def cumulative_logsumexp(x: Any, dim: int) -> Any:
     return op.CastLike(total, x)
 
 
-def named(model: Any) -> None:
+def name_scans(model: Any) -> None:
     """Name the scans of a model that the exporter has made."""
     for node in model.graph:
         name = node.metadata_props.pop(_MARK, None)
