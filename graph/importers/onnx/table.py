@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from loopwright.graph.importers.onnx import microsoft, operators  # noqa: F401 - fill the table
-from loopwright.graph.importers.onnx.call import LIMITS, OPERATORS, SCANS
+from loopwright.graph.importers.onnx.call import LIMITS, OPERATORS
 from loopwright.graph.importers.onnx.fold import DRAWN
 
 _MARKS = ("<!-- ONNX operators, by the command below -->", "<!-- end of ONNX operators -->")
@@ -25,8 +25,6 @@ def table() -> str:
     """The operators by what they do, and what does not go in, in Markdown."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for name, rule in OPERATORS.items():
-        if name.startswith(SCANS):  # which no file has
-            continue
         module = sys.modules[getattr(rule, "func", rule).__module__]  # some are partial
         kinds[_first_sentence(module.__doc__ or "")].append(name)
     made, unread = _others()
