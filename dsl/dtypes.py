@@ -71,3 +71,10 @@ def limits(dtype: str) -> tuple[float | int, float | int]:
         return False, True
     info = np.iinfo(dtype)
     return int(info.min), int(info.max)
+
+
+def identity(reducer: str, dtype: str) -> float | int:
+    """The number that changes no reduction of a type."""
+    low, high = limits(dtype)
+    value: float | int = {"sum": 0, "prod": 1, "max": low, "min": high}[reducer]
+    return float(value) if is_float(dtype) else value

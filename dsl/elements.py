@@ -98,6 +98,8 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
 }
 REDUCERS = ("sum", "max", "min", "prod")
 """Functions that make one element of many."""
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+"""The binary operation of each reducer."""
 STEPS = frozenset(
     ("floor", "ceil", "trunc", "round", "floordiv", "mod", "fmod")
     + ("lt", "le", "gt", "ge", "eq", "ne")

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import RangeError, UndecidedError
-from loopwright.dsl.expr import Expr, IndexValue, Read, Select
+from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.size import Size
 from loopwright.dsl.traversal import children
@@ -230,3 +231,20 @@ def indices_in(expr: Expr) -> Iterator[Index]:
         yield from expr.value.indices()
     for child in children(expr):
         yield from indices_in(child)
+
+
+def gap(test: Expr) -> Affine | None:
+    """Difference of the left side of a comparison of indices and the right one; None of another
+    expression."""
+    if not isinstance(test, Binary):
+        return None
+    x, y = _index_value(test.x), _index_value(test.y)
+    return None if x is None or y is None else x - y
+
+
+def _index_value(x: Expr) -> Affine | None:
+    if isinstance(x, IndexValue):
+        return x.value
+    if isinstance(x, Const) and not is_float(x.type):
+        return Affine((), int(x.value))
+    return None

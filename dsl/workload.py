@@ -15,6 +15,7 @@ from loopwright.dsl.elements import FUNCTIONS_OF_TWO
 from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.expr import ARITHMETIC, ORDERS, Binary, Expr, Extent, Gather, Read, Unary
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.scans import scan_of
 from loopwright.dsl.serial import tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
 from loopwright.dsl.size import Dim, Size, chosen, dim, extent_at, merged, solved
@@ -101,7 +102,10 @@ class Workload:
         total = 0
         for stage in fixed(self).stages:
             definition = defined(stage)
-            steps = math.prod(definition.extents.values())
+            d = definition
+            steps = math.prod(d.extents.values())
+            if scan_of(d.axes, d.reduce, d.reducer, d.body) is not None:
+                steps //= d.extents[d.reduce[0]]  # one for each element
             reduces = definition.reducer is not None and definition.reducer not in ORDERS
             total += steps * (_operations(definition.body)[0] + reduces)
         return total

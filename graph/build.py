@@ -148,7 +148,7 @@ def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
     """What reads a model of open axes at some of its sizes."""
 
     def read(whole: Any, given: Inputs) -> Work:
-        work = import_model(whole, given, target, layout, numerics=numerics, is_open=True)
+        work = import_model(whole, given, target, layout, numerics=numerics)
         assert isinstance(work, Work), "ONNX models are in the notation"
         return work
 

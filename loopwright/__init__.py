@@ -17,7 +17,6 @@ if importlib.util.find_spec("numpy") is None:
 
 from loopwright import costmodel, graph
 from loopwright.dsl import ops
-from loopwright.dsl.einsum import einsum
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.functions import (
     abs,
@@ -67,6 +66,7 @@ from loopwright.dsl.functions import (
     where,
 )
 from loopwright.dsl.index import indices
+from loopwright.dsl.ops.einsum import einsum
 from loopwright.dsl.size import dim
 from loopwright.dsl.tensor import pad, tensor
 from loopwright.dsl.workload import Workload, workload

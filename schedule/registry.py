@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.ops.comparisons import by_comparisons
+from loopwright.dsl.ops.scan_blocks import in_blocks
 from loopwright.dsl.tensor import Definition
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.heuristics import CPU
@@ -32,6 +33,7 @@ from loopwright.schedule.rewrites.kn2row import Kn2row
 from loopwright.schedule.rewrites.padding_at_blocks import PaddingAtBlocks
 from loopwright.schedule.rewrites.producer_at_blocks import ProducerAtBlocks
 from loopwright.schedule.rewrites.rfactor import Rfactor
+from loopwright.schedule.rewrites.scan_in_parts import ScanInParts
 from loopwright.schedule.rewrites.ttgt import Ttgt
 from loopwright.schedule.sketch.naming import Derivation
 from loopwright.schedule.sketch.variant import Variant
@@ -39,6 +41,7 @@ from loopwright.schedule.target import Target
 
 REWRITES: tuple[Rewrite, ...] = (
     Rfactor(),
+    ScanInParts(),
     ExplicitZeros(),
     Im2col(),
     Ttgt(),
@@ -75,7 +78,8 @@ class Named:
 @functools.lru_cache(maxsize=256)
 def direct(named: Named, target: Target) -> Variant:
     """The definition's own loops, which rewrites start from."""
-    source = Source.of(by_comparisons(named.workload, lambda d: compares(d, target)))
+    made = by_comparisons(named.workload, lambda d: compares(d, target))
+    source = Source.of(made if target.gpu is None else in_blocks(made))
     program: Program = ()
     if target.gpu is None:
         groups = grouped(source.program, source.program, source.outputs)

@@ -7,55 +7,30 @@ is vector code without branches, but a full sort takes n^2 comparisons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float
-from loopwright.dsl.expr import ORDERS, Expr, Read
-from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.expr import ORDERS, Expr
+from loopwright.dsl.index import Index
+from loopwright.dsl.ops.redefined import Redefinition, redefined
 from loopwright.dsl.ranges import ranks_of
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.traversal import map_leaves
-from loopwright.dsl.workload import Workload, defined, workload
+from loopwright.dsl.workload import Workload
 
 _BLOCK = 256  # elements that are compared with each other, while there are more than twice as many
 
 
 def by_comparisons(given: Workload, chosen: Callable[[Definition], bool]) -> Workload:
-    """The same workload of fixed shapes, where orders that are `chosen` are sums of comparisons.
+    """The same workload of fixed shapes, where `chosen` orders are sums of comparisons."""
 
-    Its inputs and outputs have the names that they had.
-    """
-    if not any(_is_chosen(defined(stage), chosen) for stage in given.stages):
-        return given
-    copies: dict[Tensor, Tensor] = {t: t for t in given.inputs}
-    for stage in given.stages:
-        d = defined(stage)
-        body = _moved(d, copies)
-        copy = copies[stage] = Tensor(stage.name, stage.shape, stage.dtype)
-        if _is_chosen(d, chosen):
-            _compare(copy, Definition(d.axes, d.reduce, d.reducer, body))
-        else:
-            copy.definition = Definition(d.axes, d.reduce, d.reducer, body)
-    return workload(*(copies[t] for t in given.outputs), inputs=given.inputs)
+    def how(d: Definition) -> Redefinition | None:
+        if d.reducer not in ORDERS or not chosen(d):
+            return None
+        return lambda out: _compare(out, d)
 
-
-def _moved(d: Definition, copies: Mapping[Tensor, Tensor]) -> Expr:
-    """A definition's body, of copies and with the extents that its loops have."""
-    known = {i: i for i in (*d.axes, *d.reduce)}
-
-    def position(p: Affine) -> Affine:
-        return p.replace(known.__getitem__)
-
-    def read(r: Read) -> Expr:
-        return Read(copies[r.tensor], tuple(map(position, r.index)))
-
-    return map_leaves(d.body, read, position)
-
-
-def _is_chosen(d: Definition, chosen: Callable[[Definition], bool]) -> bool:
-    return d.reducer in ORDERS and chosen(d)
+    return redefined(given, how)
 
 
 def _compare(out: Tensor, d: Definition) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl import expr as e
-from loopwright.dsl.dtypes import is_float, limits, numpy_dtype
+from loopwright.dsl.dtypes import identity, is_float, numpy_dtype
 from loopwright.dsl.elements import BINARY, STEPS, UNARY
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.index import Index, position
 from loopwright.dsl.ranges import indices_in, ranks_of
+from loopwright.dsl.scans import Scan, scan_of
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import children
 from loopwright.dsl.workload import Workload, defined, tensor_shape
@@ -83,6 +84,8 @@ def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array], change: Exact
     d = defined(stage)
     if d.reducer in e.ORDERS:
         return _evaluate_order(d, values, change)
+    if (scan := scan_of(d.axes, d.reduce, d.reducer, d.body)) is not None:
+        return _evaluate_scan(d, scan, values, change)
     out = np.empty(tensor_shape(stage), numpy_dtype(stage.dtype))
     if is_sum_of_products(d):
         held = max(math.prod(d.extents[i] for i in set(indices_in(x))) for x in children(d.body))
@@ -144,12 +147,28 @@ def _evaluate_order(d: Definition, values: Mapping[Tensor, Array], change: Exact
     return np.moveaxis(found[..., : d.extents[rank]], -1, d.axes.index(rank)).astype(np.int32)
 
 
+def _evaluate_scan(
+    d: Definition, scan: Scan, values: Mapping[Tensor, Array], change: Exact
+) -> Array:
+    """Running results, which are n steps in place of n for each of n."""
+    at = d.axes.index(scan.axis)
+    loops = (*d.axes[:at], *d.reduce, *d.axes[at + 1 :])
+    shape = [d.extents[i] for i in loops]
+    grid = dict(zip(loops, np.ix_(*map(np.arange, shape)), strict=True))
+    body = np.broadcast_to(evaluate_element(scan.body, grid, values, change), shape)
+    row = np.moveaxis(body, at, 0)[:: -1 if scan.backward else 1]
+    reducer, dtype = d.reducer or "sum", d.body.dtype
+    result = _REDUCE[reducer].accumulate(row, axis=0, dtype=_work_type(dtype))
+    if scan.exclusive:
+        first = np.full_like(result[:1], identity(reducer, dtype))
+        result = np.concatenate([first, result[:-1]])
+    return np.moveaxis(result[:: -1 if scan.backward else 1], 0, at).astype(numpy_dtype(dtype))
+
+
 def _reduce(d: Definition, body: Array) -> Array:
     dtype, along = d.body.dtype, tuple(range(len(d.axes), body.ndim))
-    low, high = limits(dtype)
-    identity = {"sum": 0, "prod": 1, "max": low, "min": high}[d.reducer or "sum"]
-    function = _REDUCE[d.reducer or "sum"]
-    result: Array = function.reduce(body, axis=along, dtype=_work_type(dtype), initial=identity)
+    function, initial = _REDUCE[d.reducer or "sum"], identity(d.reducer or "sum", dtype)
+    result: Array = function.reduce(body, axis=along, dtype=_work_type(dtype), initial=initial)
     return result
 
 

@@ -33,11 +33,10 @@ def import_model(
     layout: str = "auto",
     numerics: str | Numerics = "standard",
     sparse: bool = False,
-    is_open: bool = False,
 ) -> Work | VmWork:
-    """A model's tasks; where it `is_open`, at one shape of many. Raises `ModelError`."""
+    """A model's tasks. Raises `ModelError`."""
     allowed = Numerics.of(numerics)
-    source = read_model(model, inputs, is_open)
+    source = read_model(model, inputs)
     said: dict[str, Any] = {"source": source, "numerics": allowed, "sparse": sparse}
     if source.written is not None:
         known = work_of(network_of(source.written), target, layout)

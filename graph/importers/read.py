@@ -52,7 +52,7 @@ class Source:
         return self.ask()
 
 
-def read_model(model: Any, inputs: Inputs = None, is_open: bool = False) -> Source:
+def read_model(model: Any, inputs: Inputs = None) -> Source:
     """A model of fixed shapes, read.
 
     Parameters
@@ -61,7 +61,6 @@ def read_model(model: Any, inputs: Inputs = None, is_open: bool = False) -> Sour
         whatever its own; an `ExportedProgram` of torch; or a Relax `IRModule`.
     inputs: example arrays, in order or by name; for ONNX and Relax, shapes will do. A
         torch.nn.Module needs them, the others do where their shapes are open.
-    is_open: whether these are shapes of many, for which an ONNX model should read alike.
 
     Raises `ModelError`: an unsupported operator or opset, open shapes, missing weights.
     """
@@ -81,17 +80,17 @@ def read_model(model: Any, inputs: Inputs = None, is_open: bool = False) -> Sour
     name = f"{kind.__module__}.{kind.__name__}"
     if name.endswith(".ModelProto"):
         given = dict(by_name(inputs, [value.name for value in inputs_of(model)]))
-        return _of_onnx(model, given, is_open)
+        return _of_onnx(model, given)
     raise ModelError(
         f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
         "torch.export, or a Relax IRModule"
     )
 
 
-def _of_onnx(model: Any, given: Mapping[str, Any], is_open: bool = False) -> Source:
+def _of_onnx(model: Any, given: Mapping[str, Any]) -> Source:
     """A `ModelProto`, for arrays or shapes that are `given` for some of its inputs."""
     values = inputs_of(model)
-    own = written(prepared(model, values, given), values, given, is_open)
+    own = written(prepared(model, values, given), values, given)
     names = list(own.inputs)
     return Source(
         ask=lambda: Reference.of_onnx(model, values, given),

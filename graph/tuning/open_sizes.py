@@ -79,6 +79,5 @@ def _search(
     options = replace(options, clock=Stopwatch(), building=0.0)
     if options.tell is not None:
         options.tell(f"at {', '.join(f'{name}={size}' for name, size in sizes.items())}:")
-    given = source.inputs(sizes)
-    work = import_model(source.model, given, target, layout, numerics=numerics, is_open=True)
+    work = import_model(source.model, source.inputs(sizes), target, layout, numerics=numerics)
     return search(work, target, budget, records, options).interrupted

@@ -19,7 +19,7 @@ class CpuHeuristics:
     """Elements of a row whose order is told by comparing all with all, at most."""
     ordered_steps: int = 32
     """Steps of a loop for which an element counts that is put in order."""
-    scanned_elements: int = 64
+    scanned_elements: int = 12
     """A running result of more elements is a loop; of fewer, vectors of masked sums."""
     scanned_rows: int = 4
     """Rows, or vectors of them, whose running results are kept at once: an addition's latency."""

@@ -18,13 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary, Expr, IndexValue, Read, Table
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.comparisons import by_comparisons
+from loopwright.dsl.ops.scan_blocks import in_blocks
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.loops.linearize import to_linear
-from loopwright.schedule.loops.statements import COMBINE, identity, leaves
+from loopwright.schedule.loops.statements import identity, leaves
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.heuristics import PROGRAM
@@ -61,7 +63,7 @@ _At = Mapping[str, Linear]
 def hand_sketch(workload: Workload, text: str) -> Sketch:
     """The sketch of a schedule by hand, from its structure. Raises `ConfigError` for a step that
     is not legal."""
-    program = combined(by_comparisons(workload, lambda order: True))
+    program = combined(in_blocks(by_comparisons(workload, lambda order: True)))
     groups = tuple(FusionGroup((), (nest,)) for nest in program)
     constants = constants_of(workload, groups)
     plain = [HandNest.of(nest, nest.out.name in constants) for nest in program]

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary, Cast, Expr, IndexValue, Read, Table
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.scans import Scan
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.cpu.heuristics import CPU
@@ -19,7 +21,7 @@ from loopwright.schedule.cpu.lower_reduce import ReductionLoops, reduction_loops
 from loopwright.schedule.cpu.prefetch import prefetches
 from loopwright.schedule.cpu.tile_loops import TileLoops
 from loopwright.schedule.loops.linearize import to_linear
-from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
+from loopwright.schedule.loops.statements import identity, leaves, wrapped
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import (
@@ -31,7 +33,6 @@ from loopwright.schedule.program.nest import (
     terms,
 )
 from loopwright.schedule.program.plan import Prefetch
-from loopwright.schedule.program.scan import Scan
 from loopwright.schedule.sketch.sketch import NestSketch, Packed
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
+from loopwright.dsl.scans import Scan
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.packing import packable, packings
@@ -40,13 +41,13 @@ from loopwright.schedule.program.nest import (
     in_place,
     is_order,
     predicated_reads,
+    scan_of,
     sliding,
     stride,
     terms,
 )
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.program.predicates import tested
-from loopwright.schedule.program.scan import Scan, scan_of
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, counts, unrolls
 
 

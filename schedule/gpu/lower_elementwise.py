@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary, Expr, IndexValue, Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import walk
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear, nothing
-from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
+from loopwright.schedule.loops.statements import identity, leaves, wrapped
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.sketch.kernel import Elementwise
 from loopwright.schedule.tree.grammar import (

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import (
@@ -29,7 +30,7 @@ from loopwright.schedule.gpu.context import (
 )
 from loopwright.schedule.gpu.lower_elementwise import thread_tile, vector_lanes
 from loopwright.schedule.loops.linearize import to_linear
-from loopwright.schedule.loops.statements import COMBINE, identity, wrapped
+from loopwright.schedule.loops.statements import identity, wrapped
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.sketch.kernel import RowReduction
 from loopwright.schedule.tree.grammar import (

@@ -28,13 +28,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.shared_tile import SharedTile
 from loopwright.schedule.gpu.software_pipeline import SoftwarePipeline, Values, product
-from loopwright.schedule.loops.statements import COMBINE, identity, leaves, wrapped
+from loopwright.schedule.loops.statements import identity, leaves, wrapped
 from loopwright.schedule.program.nest import extent
 from loopwright.schedule.sketch.kernel import Tiled
 from loopwright.schedule.tree.grammar import (

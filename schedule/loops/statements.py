@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from loopwright.dsl.dtypes import limits
+from loopwright.dsl import dtypes
 from loopwright.dsl.expr import Const, Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.tree.grammar import Column, Loop, Stmt, Var
 
-COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-"""The binary operation of each reducer."""
-
 
 def identity(reducer: str | None, dtype: str) -> Const:
     """Identity of a reduction."""
-    low, high = limits(dtype)
-    value = {"sum": 0, "prod": 1, "max": low, "min": high}[reducer or "sum"]
-    return Const(float(value) if isinstance(low, float) else value, dtype)
+    return Const(dtypes.identity(reducer or "sum", dtype), dtype)
 
 
 def leaves(read: Read, extents: Mapping[Index, int]) -> bool:

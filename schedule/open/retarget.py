@@ -8,8 +8,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.buffer_reuse import settled
-from loopwright.schedule.program.nest import Nest, extent, in_place
-from loopwright.schedule.program.scan import scan_of
+from loopwright.schedule.program.nest import Nest, extent, in_place, scan_of
 from loopwright.schedule.registry import Named, derive
 from loopwright.schedule.sketch.sketch import Choice, Config, NestSketch, Packed, Sketch, unrolls
 from loopwright.schedule.target import Target

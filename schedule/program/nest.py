@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
+from loopwright.dsl import scans
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import (
     ORDERS,
@@ -21,6 +22,7 @@ from loopwright.dsl.expr import (
 )
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import indices_in
+from loopwright.dsl.scans import Scan
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import children, map_leaves, rebuild, walk
 from loopwright.dsl.workload import Workload, defined, tensor_shape
@@ -245,6 +247,14 @@ def is_order(nest: Nest) -> bool:
     """Return whether the nest finds places of elements in order: one call of the run-time a row,
     whose elements are read as they lie."""
     return nest.reducer in ORDERS
+
+
+def scan_of(nest: Nest) -> Scan | None:
+    """The running result that a nest computes; None if it is something else."""
+    scan = scans.scan_of(nest.axes, nest.reduce, nest.reducer, nest.body)
+    if scan is not None and nest.start is not None and scan.axis in set(indices_in(nest.start)):
+        return None
+    return scan
 
 
 def gathers(nest: Nest) -> bool:

@@ -6,9 +6,9 @@ import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import COMPARISONS, Binary, Const, Expr, IndexValue, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr, Remainder
+from loopwright.dsl.ranges import gap
 from loopwright.schedule.program.canonical import Program, substitute_axes
 from loopwright.schedule.program.nest import Nest, extent
 
@@ -150,45 +150,28 @@ def box(cond: Expr, nest: Nest) -> dict[Index, Span] | None:
 def _always(test: Expr) -> bool:
     """Return whether a comparison of numbers holds, as is left where a loop that ran once is
     gone."""
-    gap = _gap(test)
-    if not isinstance(test, Binary) or gap is None or gap.terms:
+    between = gap(test)
+    if not isinstance(test, Binary) or between is None or between.terms:
         return False
-    return test.op in COMPARISONS and bool(getattr(operator, test.op)(gap.const, 0))
-
-
-def room(test: Expr) -> Affine | None:
-    """What is more than 0 where a comparison of indices holds; None of any other test."""
-    gap = _gap(test)
-    if not isinstance(test, Binary) or gap is None:
-        return None
-    rooms = {"gt": gap, "ge": gap + 1, "lt": -gap, "le": 1 - gap}
-    return rooms.get(test.op)
-
-
-def _gap(test: Expr) -> Affine | None:
-    """Difference of the left side and the right one."""
-    if not isinstance(test, Binary):
-        return None
-    x, y = _index_value(test.x), _index_value(test.y)
-    return None if x is None or y is None else x - y
+    return test.op in COMPARISONS and bool(getattr(operator, test.op)(between.const, 0))
 
 
 def _span(test: Expr, extents: dict[Index, int]) -> tuple[Index, Span] | None:
     """The axis and the span that one comparison describes: `i >= 1`, `(i - p) % s == 0`."""
-    gap = _gap(test)
-    if not isinstance(test, Binary) or gap is None or len(gap.terms) != 1:
+    between = gap(test)
+    if not isinstance(test, Binary) or between is None or len(between.terms) != 1:
         return None
-    atom, sign = gap.terms[0]
+    atom, sign = between.terms[0]
     if isinstance(atom, Index) and abs(sign) == 1 and atom in extents:
-        span = _comparison(test.op, sign, gap.const, extents[atom])
+        span = _comparison(test.op, sign, between.const, extents[atom])
         return None if span is None else (atom, span)
     if isinstance(atom, Remainder) and test.op == "eq":
         axis = Affine(atom.value.terms, 0).plain()
-        wanted = -gap.const * sign
+        wanted = -between.const * sign
         if axis in extents and abs(sign) == 1:
             if not 0 <= wanted < atom.divisor:
                 return axis, Span(0, 0)
-            start = (-gap.const * sign - atom.value.const) % atom.divisor
+            start = (-between.const * sign - atom.value.const) % atom.divisor
             return axis, Span(start, extents[axis], atom.divisor)
     return None
 
@@ -209,11 +192,3 @@ def _comparison(op: str, sign: int, const: int, size: int) -> Span | None:
         return None
     start, stop = edges[op]
     return Span(max(0, start), min(size, stop))
-
-
-def _index_value(x: Expr) -> Affine | None:
-    if isinstance(x, IndexValue):
-        return x.value
-    if isinstance(x, Const) and not is_float(x.type):
-        return Affine((), int(x.value))
-    return None

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.expr import Binary, Read, Select, Table, Unary
+from loopwright.dsl.expr import DIVISIONS, FLOAT_ONLY, Binary, Read, Select, Table, Unary
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import walk
@@ -25,7 +25,7 @@ from loopwright.schedule.program.canonical import (
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
 from loopwright.schedule.program.heuristics import PROGRAM
-from loopwright.schedule.program.nest import Nest, extent, is_order, nests, stride
+from loopwright.schedule.program.nest import Nest, extent, is_order, nests, scan_of, stride
 from loopwright.schedule.program.padding import split_fill
 from loopwright.schedule.program.polyphase import decompose, is_spread
 
@@ -203,7 +203,17 @@ def _pays(program: Program, producer: Nest) -> bool:
     consumer, read = uses[0]
     if consumer.reducer is not None and is_spread(producer):
         return False  # `skip_zeros` does better
-    return set(consumer.extents) <= indices(read)
+    again = set(consumer.extents)
+    scan = scan_of(consumer)
+    if scan is not None and extent(scan.axis) > PROGRAM.window_elements and _is_cheap(producer):
+        again.remove(scan.axis)  # one loop along it reads each element once
+    return again <= indices(read)
+
+
+def _is_cheap(producer: Nest) -> bool:
+    """Return whether an element takes no more than a few cycles where there are no vectors."""
+    parts = (x for x in walk(producer.body) if isinstance(x, (Unary, Binary)))
+    return all(x.op not in (*FLOAT_ONLY, *DIVISIONS, "pow") for x in parts)
 
 
 def _leaves(read: Read, nest: Nest) -> bool:

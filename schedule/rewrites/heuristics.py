@@ -39,6 +39,10 @@ class RewriteHeuristics:
     """A reduction of so many steps is worth splitting."""
     rfactor_prior: float = 0.64
     """Factor on the estimate, which does not see threads without work."""
+    scanned_part_elements: int = 512
+    """Elements of a part of a scanned row, at least."""
+    scanned_rows: int = 4
+    """Rows, or parts of them, that a thread scans at once: an addition's latency."""
     gpu_busy_results: int = 4096
     """Results that keep a multiprocessor busy: a tile of 64×64."""
     gpu_idle_threads: int = 256

@@ -9,6 +9,7 @@ from loopwright.dsl.dtypes import HALVES
 from loopwright.dsl.elements import REDUCERS
 from loopwright.dsl.expr import Expr, Read, Reduce
 from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.scans import scan_of
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, reads, workload
@@ -39,7 +40,7 @@ class Rfactor(Rewrite):
             yield from _gpu_choices(base.workload, target.gpu, base.program)
             return
         for number, stage in enumerate(base.workload.stages):
-            if _is_long(stage):
+            if _is_long(stage) and not _is_scan(stage):
                 for parts in (target.threads, 4 * target.threads):
                     if parts > 1:
                         yield {"stage": number, "parts": parts}
@@ -158,6 +159,12 @@ def _work(stage: Tensor) -> tuple[int, int]:
 
 def _enough(stage: Tensor, target: Target) -> bool:
     return _work(stage)[0] >= REWRITE.rfactor_results_per_thread * target.threads
+
+
+def _is_scan(stage: Tensor) -> bool:
+    """Return whether it is a loop that keeps its result: `ScanInParts` splits these."""
+    d = defined(stage)
+    return scan_of(d.axes, d.reduce, d.reducer, d.body) is not None
 
 
 def _is_long(stage: Tensor) -> bool:

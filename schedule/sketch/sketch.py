@@ -14,13 +14,13 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.scans import Scan
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.nest import Nest, is_order
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.predicates import Predicates, predicates
-from loopwright.schedule.program.scan import Scan
 from loopwright.schedule.sketch.hand import HandNest
 from loopwright.schedule.sketch.kernel import KernelSketch
 from loopwright.schedule.sketch.naming import Derivation, SketchName

@@ -46,14 +46,35 @@ def test_sums_along_an_axis_have_the_type_that_torch_gives_them():
     check(lambda x: x.cumsum(0, dtype=torch.float64), torch.rand(5).half())
 
 
-def test_scans_along_an_open_axis_are_sums_alone():
+@pytest.mark.sampled(0.34, every_value=False)
+@pytest.mark.parametrize("function", [torch.cummax, torch.cummin, torch.logcumsumexp])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8, torch.bool])
+def test_extremes_up_to_each_element_have_the_places_that_torch_gives_them(function, dtype):
+    x = torch.randint(0, 9, (3, 40, 2)).to(dtype)
+    if dtype.is_floating_point:
+        x[0, 7] = math.nan
+        x[0, 20] = math.nan
+        x[1, :3] = -math.inf
+        x[2, 5:7] = math.inf
+    elif function is torch.logcumsumexp:
+        return
+    check(lambda x: function(x, 1), x)
+    check(lambda x: function(x, 0), torch.tensor(2, dtype=dtype))
+
+
+def test_scans_go_along_an_open_axis():
+    def scans(x):
+        return x.cumsum(1), x.cumprod(1), *x.cummax(1), *x.flip(1).cummin(1)
+
     x = lw.tensor("x", (3, lw.dim("n", 2, 200)))
-    built = build_model(Function(lambda x: x.cumsum(1)), [x])
+    built = build_model(Function(scans), [x])
     for n in (2, 65, 200):
-        given = torch.rand(3, n)
-        torch.testing.assert_close(torch.as_tensor(built(given)), given.cumsum(1))
-    with pytest.raises(ModelError, match="cumprod goes along an axis of open size"):
-        build_model(Function(lambda x: x.cumprod(1)), [x])
+        given = torch.rand(3, n) + 0.5
+        given[0, n // 2] = math.nan
+        for made, wanted in zip(built(given), scans(given), strict=True):
+            torch.testing.assert_close(torch.as_tensor(made), wanted, equal_nan=True)
+    with pytest.raises(ModelError, match="logcumsumexp goes along an axis of open size"):
+        build_model(Function(lambda x: x.logcumsumexp(1)), [x])
 
 
 def test_an_integer_tensor_that_is_taken_from_a_float_is_promoted():

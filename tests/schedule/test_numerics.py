@@ -58,12 +58,19 @@ def separable():
     return Z
 
 
+def scan_of_products():
+    x, w, p, i = T("x", 4096), T("w", 4096), lw.tensor("p"), lw.indices("i")
+    p[i] = x[i] * w[i]
+    return ops.cumsum(p)
+
+
 SMALL = replace(narrow(2), l1_bytes=4 << 10, l2_bytes=16 << 10)
 """Caches so small that everything is worth a rewrite."""
 
 WORKLOADS = {
     "product": (lambda: dense(11, 53, 37), narrow(2)),
     "long sums": (lambda: dense(3, 8192, 5), narrow(2)),
+    "scan": (scan_of_products, narrow(2)),
     "dense layer": (lambda: dense(2, 300, 67), SMALL),
     "large product": (lambda: dense(256, 256, 256), narrow(2)),
     "contraction": (contraction, narrow(2)),

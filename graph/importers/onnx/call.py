@@ -39,6 +39,10 @@ OPERATORS: dict[str, Rule] = {}
 "domain:name"."""
 
 
+SCANS = "loopwright"
+"""The domain of scans that ONNX has not: CumProd, CumMax and CumMin, as torch's programs have
+them."""
+
 LIMITS: dict[str, str] = {}
 """Notes on some operators for users: what a call must fulfil, or costs."""
 
@@ -111,8 +115,6 @@ class Call:
     branch: computes a graph that is an attribute, given its inputs.
     step: makes functions of TVM's steps of the network, and returns what they give.
     loop: makes iterations a loop of the network, and returns what it gives; None where it cannot.
-    is_open: whether axes may have other extents in calls, so that definitions should not depend on
-        them.
     """
 
     op: str
@@ -129,7 +131,6 @@ class Call:
     branch: Callable[[Any, Sequence[Value]], list[Value]]
     step: Callable[[Foreign], Sequence[Tensor]]
     loop: Callable[[Iterations], Results | None]
-    is_open: bool
 
     # ---- what the call says ----
 

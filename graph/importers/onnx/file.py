@@ -8,6 +8,7 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
+from loopwright.graph.importers.onnx.call import SCANS
 from loopwright.packages import optional
 from loopwright.paths import file_at
 
@@ -96,7 +97,7 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
     known = {*outside, *made}
     for node in graph.node:
         called = f"{node.op_type} {node.name}".rstrip()
-        if node.domain not in _DOMAINS:
+        if node.domain not in (*_DOMAINS, SCANS):
             raise ModelError(
                 f"operator {called} is of the domain {node.domain!r}; known are those of "
                 f"{' and '.join(_DOMAINS[1:])}"

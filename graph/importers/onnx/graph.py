@@ -54,12 +54,10 @@ class Graph:
     """Definitions of the nodes of a model, as far as they were read.
 
     `definitions` are the tensors that each node defines, `names` the operators that they are of,
-    `weights` the arrays behind constants. `is_open` says that axes may have other extents in
-    calls. While it is `looping`, nodes of a loop's body are read.
+    `weights` the arrays behind constants. While it is `looping`, nodes of a loop's body are read.
     """
 
     versions: Mapping[str, int]
-    is_open: bool = False
     weights: Weights = field(default_factory=Weights)
     definitions: list[Part] = field(default_factory=list)
     scaled: dict[Tensor, Callable[[Array, Array], Value]] = field(default_factory=dict)
@@ -155,7 +153,6 @@ class Graph:
             branch,
             self._step,
             lambda iterations: self._loop(node.op_type.lower(), iterations),
-            self.is_open,
         )
         rule = OPERATORS.get(key)
         if rule is None and (inner := body_of(node, version, inputs)) is not None:
@@ -324,11 +321,9 @@ def _stated(graph: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def written(
-    model: Any, inputs: Sequence[Any], given: Mapping[str, Any], is_open: bool = False
-) -> Written:
+def written(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Written:
     """A `ModelProto` in the notation. Its `inputs` are those that are no weights; arrays, or
-    shapes, may be `given` for them. Where it `is_open`, these are shapes of many.
+    shapes, may be `given` for them.
 
     Integers that decide what is computed, such as a shape, are fixed as they are given.
     Raises `UnsupportedOperator`, which names the operator, and `ModelError`.
@@ -336,7 +331,7 @@ def written(
     fixed = {n: x for n, x in _arrays(given).items() if not x.size}
     while True:
         try:
-            return _written(model, inputs, given, fixed, is_open)
+            return _written(model, inputs, given, fixed)
         except NotKnown as reason:
             more = {
                 n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
@@ -356,14 +351,10 @@ def _arrays(given: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _written(
-    model: Any,
-    inputs: Sequence[Any],
-    given: Mapping[str, Any],
-    fixed: Mapping[str, Array],
-    is_open: bool,
+    model: Any, inputs: Sequence[Any], given: Mapping[str, Any], fixed: Mapping[str, Array]
 ) -> Written:
     versions = {("" if o.domain in _OWN else o.domain): o.version for o in model.opset_import}
-    graph = Graph(versions, is_open)
+    graph = Graph(versions)
     tensors: dict[str, Tensor] = {}
     for value in inputs:
         kind = value.type.tensor_type

@@ -26,6 +26,7 @@ from loopwright.graph.importers.torch.inputs import (
     input_names,
 )
 from loopwright.graph.importers.torch.layers import in_parts
+from loopwright.graph.importers.torch.scans import name_scans
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
 
@@ -126,6 +127,7 @@ def _to_onnx(program: Any) -> Any:
         custom_translation_table=translations(),
     )
     assert made is not None
+    name_scans(made.model)
     optimizer.inline(made.model)
     optimizer.fold_constants(made.model)  # sequences that splits make, too
     optimizer.remove_unused_nodes(made.model)

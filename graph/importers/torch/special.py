@@ -1,4 +1,4 @@
-"""Operators of torch that ONNX has not, made of others: special functions, scans, bags."""
+"""Operators of torch that ONNX has not, made of others: special functions, bags."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-
-from loopwright.graph.errors import ModelError
 
 _DOUBLE = 11
 """The number of ONNX's float64."""
@@ -20,7 +18,7 @@ def opset() -> Any:
     return opset18
 
 
-def _whole(*numbers: int) -> Any:
+def whole(*numbers: int) -> Any:
     """Integers as an array of one axis."""
     return opset().Constant(value_ints=list(numbers))
 
@@ -39,28 +37,6 @@ def _polynomial(x: Any, *coefficients: float) -> Any:
     for c in coefficients[1:]:
         result = op.Add(op.Mul(result, x), _exact(c))
     return result
-
-
-def cumulative_product(x: Any, dim: int, dtype: Any = None) -> Any:
-    """The products up to each element: in every step each takes in twice as many before it."""
-    op = opset()
-    shape = tuple(x.shape)
-    if dtype is not None:
-        x = op.Cast(x, to=dtype)
-    if not shape:
-        return op.Identity(x)
-    if not isinstance(shape[dim], int):
-        raise ModelError(
-            "cumprod goes along an axis of open size, for which torch's exporter has no operator: "
-            "fix that size, or give an ONNX model with CumProd"
-        )
-    one = op.CastLike(op.Constant(value_float=1.0), x)
-    shift = 1
-    while shift < shape[dim]:
-        before = [shift if d == dim % len(shape) else 0 for d in range(len(shape))]
-        x = op.Mul(x, op.Pad(x, _whole(*before, *(-n for n in before)), one))
-        shift *= 2
-    return x
 
 
 _GILES = (
@@ -161,42 +137,42 @@ def embedding_bag(  # noqa: PLR0913 - as torch has it
     bags -= int(include_last_offset)
     padding = -1 if padding_idx is None else padding_idx  # -1 is none
     rows, factor = op.Gather(weight, indices), None
-    seen = op.CastLike(op.Not(op.Equal(indices, _like(padding, indices))), rows)
+    seen = op.CastLike(op.Not(op.Equal(indices, like(padding, indices))), rows)
     length = _spacing(offsets)
     if length is not None and length * bags == count:
-        rows = op.Reshape(rows, _whole(bags, length, width))
-        mask = op.Reshape(seen, _whole(bags, length, 1))
+        rows = op.Reshape(rows, whole(bags, length, width))
+        mask = op.Reshape(seen, whole(bags, length, 1))
         if per_sample_weights is not None:
-            factor = op.Reshape(per_sample_weights, _whole(bags, length, 1))
+            factor = op.Reshape(per_sample_weights, whole(bags, length, 1))
     else:
-        places = op.Range(_like(0, offsets), _like(count, offsets), _like(1, offsets))
-        starts = op.Slice(offsets, _whole(0), _whole(bags), _whole(0))
-        ends = op.Slice(offsets, _whole(1), _whole(bags + 1), _whole(0))
+        places = op.Range(like(0, offsets), like(count, offsets), like(1, offsets))
+        starts = op.Slice(offsets, whole(0), whole(bags), whole(0))
+        ends = op.Slice(offsets, whole(1), whole(bags + 1), whole(0))
         if not include_last_offset:
-            ends = op.Concat(ends, op.Unsqueeze(_like(count, offsets), _whole(0)), axis=0)
+            ends = op.Concat(ends, op.Unsqueeze(like(count, offsets), whole(0)), axis=0)
         inside = op.And(
-            op.GreaterOrEqual(places, op.Unsqueeze(starts, _whole(1))),
-            op.Less(places, op.Unsqueeze(ends, _whole(1))),
+            op.GreaterOrEqual(places, op.Unsqueeze(starts, whole(1))),
+            op.Less(places, op.Unsqueeze(ends, whole(1))),
         )
-        mask = op.Unsqueeze(op.Mul(op.CastLike(inside, rows), seen), _whole(2))
-        rows = op.Unsqueeze(rows, _whole(0))
+        mask = op.Unsqueeze(op.Mul(op.CastLike(inside, rows), seen), whole(2))
+        rows = op.Unsqueeze(rows, whole(0))
         if per_sample_weights is not None:
-            factor = op.Unsqueeze(per_sample_weights, _whole(0, 2))
-    zero, one = _like(0, rows), _like(1, rows)
-    number = op.ReduceSum(mask, _whole(1), keepdims=0)
+            factor = op.Unsqueeze(per_sample_weights, whole(0, 2))
+    zero, one = like(0, rows), like(1, rows)
+    number = op.ReduceSum(mask, whole(1), keepdims=0)
     if mode == 2:
-        found = op.Where(op.Greater(mask, zero), rows, _like(-math.inf, rows))
-        greatest = op.ReduceMax(found, _whole(1), keepdims=0)
+        found = op.Where(op.Greater(mask, zero), rows, like(-math.inf, rows))
+        greatest = op.ReduceMax(found, whole(1), keepdims=0)
         result = op.Where(op.Greater(number, zero), greatest, zero)
     else:
         rows = rows if factor is None else op.Mul(rows, factor)
-        result = op.ReduceSum(op.Mul(rows, mask), _whole(1), keepdims=0)
+        result = op.ReduceSum(op.Mul(rows, mask), whole(1), keepdims=0)
         if mode == 1:
             result = op.Div(result, op.Max(number, one))
     return result, *(op.Identity(offsets) for _ in range(3))  # these are for gradients
 
 
-def _like(number: float, x: Any) -> Any:
+def like(number: float, x: Any) -> Any:
     """A number of the type of a tensor."""
     op = opset()
     return op.CastLike(op.Constant(value_float=float(number)), x)

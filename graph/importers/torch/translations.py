@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.torch import special
+from loopwright.graph.importers.torch import scans, special
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -23,10 +23,13 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
         aten.kthvalue.default: _of_rank,
         aten.log_sigmoid.default: _log_sigmoid,
-        aten.cumprod.default: special.cumulative_product,
+        aten.cummax.default: scans.cumulative_maximum,
+        aten.cummin.default: scans.cumulative_minimum,
+        aten.cumprod.default: scans.cumulative_product,
         aten.embedding_bag.padding_idx: special.embedding_bag,
         aten.erfinv.default: special.inverse_error_function,
         aten.lgamma.default: special.log_gamma,
+        aten.logcumsumexp.default: scans.cumulative_logsumexp,
         aten.masked_select.default: special.masked_select,
         aten.rsub.Scalar: _from_number,
         aten.sort.stable: _sorted,

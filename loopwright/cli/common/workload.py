@@ -19,8 +19,8 @@ import click
 
 from loopwright.dsl import ops
 from loopwright.dsl.dtypes import DTYPES
-from loopwright.dsl.einsum import einsum, parse
 from loopwright.dsl.errors import LoopwrightError, NotationError
+from loopwright.dsl.ops.einsum import einsum, parse
 from loopwright.dsl.tensor import Tensor, tensor
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, workload

@@ -9,9 +9,9 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
-from loopwright.dsl.einsum import einsum
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
+from loopwright.dsl.ops.einsum import einsum
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Array,

@@ -11,7 +11,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, operator
+from loopwright.graph.importers.onnx.call import SCANS, Call, Value, define, operator
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 _REDUCERS: dict[str, Callable[[Expr], Expr]] = {
@@ -161,12 +161,18 @@ def _arg(call: Call) -> Value:
     return function(call.tensor(0), call.axis(0), keep, last)
 
 
-@operator("CumSum", "CumProd")
+@operator("CumSum", "CumProd", f"{SCANS}:CumProd")
 def _cumulative(call: Call) -> Value:
     function = ops.cumsum if call.op == "CumSum" else ops.cumprod
     axis = call.checked_axis(call.integer(1), len(call.shape()))
     exclusive, backward = bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))
-    return function(call.tensor(0), axis, exclusive, backward, in_blocks=not call.is_open)
+    return function(call.tensor(0), axis, exclusive, backward)
+
+
+@operator(f"{SCANS}:CumMax", f"{SCANS}:CumMin")
+def _extremes(call: Call) -> Value:
+    function = ops.cummax if call.op == "CumMax" else ops.cummin
+    return function(call.tensor(0), call.checked_axis(call.integer(1), len(call.shape())))
 
 
 @operator("TopK", limit="the count must be known")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import loopwright as lw
-from loopwright.dsl.einsum import parse
 from loopwright.dsl.errors import NotationError, RangeError
+from loopwright.dsl.ops.einsum import parse
 from loopwright.dsl.oracle import evaluate
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import workload
