@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 from clock import per_call
+from onnxruntime_call import onnxruntime_call
 
 import loopwright as lw
 from loopwright.graph.importers.onnx.operators import control
@@ -43,8 +44,6 @@ def main() -> None:
 
 def times(op: str, cells: int, batch: int, steps: int, threads: int) -> str:
     """The cells of a row."""
-    import onnxruntime
-
     model, x = recurrence(op, cells, batch, steps)
     calls: list[Callable[[], object]] = []
     seconds = []
@@ -55,10 +54,7 @@ def times(op: str, cells: int, batch: int, steps: int, threads: int) -> str:
         seconds.append(f"{time.perf_counter() - start:.1f} s")
         prepared = built.library.prepare_call(x)
         calls.append(lambda prepared=prepared: prepared.repeat(1))
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(model.SerializeToString(), settings)
-    calls.append(lambda: session.run(None, {"x": x}))
+    calls.append(onnxruntime_call(model, x, threads))
     rounds = [[per_call(call, SECONDS) for call in calls] for _ in range(ROUNDS)]
     return " | ".join([*(f"{1e6 * min(each):.1f}" for each in zip(*rounds)), *seconds])
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from clock import per_call
+from onnxruntime_call import onnxruntime_call
 
 import loopwright as lw
 
@@ -63,7 +64,6 @@ def contenders(x: np.ndarray, axis: int, threads: int) -> Iterator[Callable[[], 
 
 def by_onnxruntime(x: np.ndarray, axis: int, threads: int) -> Callable[[], object]:
     """The operator CumSum."""
-    import onnxruntime
     from onnx import ValueInfoProto, helper
 
     graph = helper.make_graph(
@@ -74,10 +74,7 @@ def by_onnxruntime(x: np.ndarray, axis: int, threads: int) -> Callable[[], objec
         [helper.make_tensor("axis", 7, [], [axis])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(model.SerializeToString(), settings)
-    return lambda: session.run(None, {"x": x})
+    return onnxruntime_call(model, x, threads)
 
 
 if __name__ == "__main__":

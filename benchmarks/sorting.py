@@ -19,6 +19,7 @@ from unittest import mock
 
 import numpy as np
 from clock import per_call
+from onnxruntime_call import onnxruntime_call
 
 import loopwright as lw
 from loopwright.schedule import registry
@@ -116,7 +117,6 @@ def by_torch(x: np.ndarray, k: int, threads: int) -> Callable[[], object]:
 
 def by_onnxruntime(x: np.ndarray, k: int, threads: int) -> Callable[[], object]:
     """The operator TopK."""
-    import onnxruntime
     from onnx import ValueInfoProto, helper
 
     graph = helper.make_graph(
@@ -127,10 +127,7 @@ def by_onnxruntime(x: np.ndarray, k: int, threads: int) -> Callable[[], object]:
         [helper.make_tensor("k", 7, [1], [k])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(model.SerializeToString(), settings)
-    return lambda: session.run(None, {"x": x})
+    return onnxruntime_call(model, x, threads)
 
 
 if __name__ == "__main__":
