@@ -309,3 +309,15 @@ def test_bound_arrays_cannot_go_into_an_export_of_open_sizes(tmp_path):
     bound = lw.build(dense(True)).bind(W=np.ones((40, 33), "float32"))
     with pytest.raises(LibraryError, match="W is bound"):
         bound.export(tmp_path / "two.so")
+
+
+@pytest.mark.parametrize(("depth", "width"), [(900, 5), (700, 7)])
+def test_parts_of_a_long_sum_over_few_results_are_right_at_all_sizes(depth, width):
+    """A tile of all 25 or 35 results is no whole number of vectors."""
+    n = lw.dim("n", 1, 8)
+    X, W = lw.tensor("X", (n, depth)), lw.tensor("W", (depth, width), constant=True)
+    library = lw.build(lw.workload(lw.ops.matmul(X, W)), threads=2)
+    rng = np.random.default_rng(0)
+    for rows in range(1, 9):
+        x, w = (rng.random(s, np.float32) for s in ((rows, depth), (depth, width)))
+        np.testing.assert_allclose(library(x, w), x @ w, rtol=1e-4)
