@@ -9,7 +9,7 @@ from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Index
-from loopwright.dsl.ops.check import any_shape, floating, same_dtype, same_extent
+from loopwright.dsl.ops.check import any_shape, flags, floating, same_dtype, same_extent
 from loopwright.dsl.ops.elementwise import axes_of, broadcast_shapes, read
 from loopwright.dsl.ops.linear import batch_matmul
 from loopwright.dsl.ops.normalization import softmax_of
@@ -40,6 +40,7 @@ def attention(
     -------
     (…, L, E)
     """
+    flags("attention", causal=causal)
     for name, given in (("q", q), ("k", k), ("v", v)):
         floating("attention", name, given)
         any_shape("attention", name, given, least=2)

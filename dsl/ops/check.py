@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from loopwright.dsl.dtypes import is_float, sum_type
 from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.size import check_dims
@@ -23,7 +25,7 @@ def any_shape(op: str, argument: str, x: Tensor, least: int = 0) -> tuple[int, .
     if not isinstance(x, Tensor) or x.shape is None:
         raise ShapeError(f"{op}: {argument} is {brief(x)}; give a tensor that has a shape")
     if len(x.shape) < least:
-        raise ShapeError(f"{op}: {argument} has shape {x.shape}; it needs {least} axes or more")
+        raise ShapeError(f"{op}: {argument} has shape {x.shape}; it needs {least} or more axes")
     return x.shape
 
 
@@ -65,6 +67,13 @@ def axis_of(op: str, axis: int, rank: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
         raise NotationError(f"{op}: axis is {axis!r}; it is an integer from {-rank} to {rank - 1}")
     return axis % rank
+
+
+def flags(op: str, **options: bool) -> None:
+    """Options must be True or False."""
+    for name, given in options.items():
+        if not isinstance(given, (int, np.bool_)) or given not in (0, 1):
+            raise NotationError(f"{op}: {name} is {brief(given)}; it is True or False")
 
 
 def layout_of(op: str, layout: str, allowed: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Index, indices
-from loopwright.dsl.ops.check import any_shape, same_dtype, same_extent, shape_of, sum_types
+from loopwright.dsl.ops.check import any_shape, flags, same_dtype, same_extent, shape_of, sum_types
 from loopwright.dsl.ops.elementwise import axes_of, broadcast_shapes, read, with_bias
 from loopwright.dsl.tensor import Tensor
 
@@ -57,6 +57,7 @@ def matmul(
     -------
     (M, N)
     """
+    flags("matmul", transpose_a=transpose_a, transpose_b=transpose_b)
     shape_of("matmul", "a", a, "KM" if transpose_a else "MK")
     shape_of("matmul", "b", b, "NK" if transpose_b else "KN")
     return _matmul("matmul", a, b, (transpose_a, transpose_b), accumulate)
@@ -81,6 +82,7 @@ def batch_matmul(
     -------
     (…, M, N)
     """
+    flags("batch_matmul", transpose_a=transpose_a, transpose_b=transpose_b)
     any_shape("batch_matmul", "a", a, least=2)
     any_shape("batch_matmul", "b", b, least=2)
     return _matmul("batch_matmul", a, b, (transpose_a, transpose_b), accumulate)

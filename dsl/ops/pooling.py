@@ -12,6 +12,7 @@ from loopwright.dsl.ops.check import (
     Padding,
     PerAxis,
     fits,
+    flags,
     floating,
     layout_of,
     pads_of,
@@ -73,6 +74,7 @@ def avg_pool2d(
     (N, C, (H + top + bottom - R) // stride + 1, likewise for W), or channels last.
     """
     floating("avg_pool2d", "x", x)
+    flags("avg_pool2d", count_include_pad=count_include_pad)
     f = _options("avg_pool2d", x, window, stride, padding, 1, layout)
     total = Tensor("avg_pool2d_sum")
     total[f.axes] += fn.cast(f.element(x, 0), sum_type(x.dtype))
@@ -98,6 +100,7 @@ def global_avg_pool2d(x: Tensor, keepdims: bool = False, layout: str = "NCHW") -
     """
     name = "global_avg_pool2d"
     floating(name, "x", x)
+    flags(name, keepdims=keepdims)
     shape = shape_of(name, "x", x, layout_of(name, layout, LAYOUTS))
     height, width = shape[1:3] if layout == "NHWC" else shape[2:]
     n, c, y, x_ = indices("n c y x")

@@ -11,7 +11,7 @@ from loopwright.dsl.dtypes import identity
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.expr import Const, Reduce
 from loopwright.dsl.index import Index
-from loopwright.dsl.ops.check import any_shape, axis_of
+from loopwright.dsl.ops.check import any_shape, axis_of, flags
 from loopwright.dsl.tensor import Tensor
 
 
@@ -45,6 +45,7 @@ def cummin(x: Tensor, axis: int = -1, reverse: bool = False) -> Tensor:
 
 def _scan(op: str, reducer: str, x: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
     shape = any_shape(op, "x", x, 1)
+    flags(op, exclusive=exclusive, reverse=reverse)
     if x.dtype == "bool":
         raise ShapeError(f"{op}: x is of truth values; lw.cast it to integers first")
     at = axis_of(op, axis, len(shape))

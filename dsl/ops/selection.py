@@ -9,7 +9,7 @@ from loopwright.dsl.dtypes import INTEGERS, check_dtype, is_float
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
-from loopwright.dsl.ops.check import any_shape, axis_of
+from loopwright.dsl.ops.check import any_shape, axis_of, flags
 from loopwright.dsl.tensor import Tensor
 
 
@@ -54,6 +54,7 @@ def _place(
     dtype: str,
 ) -> Tensor:
     shape = any_shape(op, "x", x, 1)
+    flags(op, keepdims=keepdims, select_last=select_last)
     if check_dtype(dtype) not in INTEGERS:
         raise NotationError(f"{op}: dtype is {dtype}; use one of {', '.join(INTEGERS)}")
     at = axis_of(op, axis, len(shape))

@@ -15,7 +15,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import Reduce
 from loopwright.dsl.index import Index
-from loopwright.dsl.ops.check import any_shape, axis_of
+from loopwright.dsl.ops.check import any_shape, axis_of, flags
 from loopwright.dsl.size import Size
 from loopwright.dsl.tensor import Tensor
 
@@ -35,17 +35,20 @@ def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
     -------
     Values in the type of x, and places in int64; both with extent k along the axis.
     """
+    flags("topk", largest=largest)
     return _ordered("topk", x, k, axis, largest)
 
 
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """The elements along an axis in order, NaN behind all numbers (before them if descending)."""
+    flags("sort", descending=descending)
     n = any_shape("sort", "x", x, 1)[axis_of("sort", axis, len(x.shape or ()))]
     return _ordered("sort", x, n, axis, descending)[0]
 
 
 def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """The places, in int64, of the elements along an axis in order; equal ones stay in theirs."""
+    flags("argsort", descending=descending)
     n = any_shape("argsort", "x", x, 1)[axis_of("argsort", axis, len(x.shape or ()))]
     return _ordered("argsort", x, n, axis, descending)[1]
 
