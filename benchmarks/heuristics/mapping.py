@@ -5,7 +5,8 @@
 
 FOLDER has `deeptune` and `clgen`. `ours` are trees over symbols, transfer and work-group size;
 `ours+clgen` learns from 2000 rows of synthetic kernels too; `counts` are trees without text;
-`neighbours` are three nearest rows by counts; `lstm` is the published network, minutes a fold:
+`neighbours` are three nearest rows by counts; `majority` is the device that is best for most
+rows of the others; `lstm` is the published network, minutes a fold:
 `--models lstm --seeds 1 --gpus amd --protocols random --folds 1` trains it once, and judges the
 rows of that fold alone.
 """
@@ -30,6 +31,8 @@ _ADDED = 2000  # synthetic rows that are learned from
 
 def predicted(model: str, seen: Kernels, unseen: Kernels, seed: int, grouped: bool) -> np.ndarray:
     """1 where the GPU is chosen; `grouped` where whole programs or suites are new."""
+    if model == "majority":
+        return np.full(len(unseen.sources), int(seen.labels.mean() > 0.5))
     if model == "neighbours":
         logs = [np.log1p(k.counts) for k in (seen, unseen)]
         scale = logs[0].std(axis=0) + 1e-9
