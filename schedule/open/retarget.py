@@ -8,7 +8,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.buffer_reuse import settled
-from loopwright.schedule.program.nest import Nest, extent, in_place, lanes, scan_of
+from loopwright.schedule.program.nest import Nest, extent, in_place, scan_of
 from loopwright.schedule.registry import Named, derive
 from loopwright.schedule.sketch.sketch import Choice, Config, NestSketch, Packed, Sketch, unrolls
 from loopwright.schedule.target import Target
@@ -33,8 +33,6 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target, config: Confi
         if factors is not None and factors not in unrolls([extent(k) for k in nest.unrolled]):
             raise ConfigError("an unroll factor does not divide a loop")
         tile = values.get(f"tile{leader}", ())
-        if not _in_vectors(tile, nest, target):
-            raise ConfigError("a tile is no whole number of vectors")
         if in_place(nest.nest) and not divides(tile, nest):
             raise ConfigError("a tile does not divide an axis whose elements are changed in place")
     return replace(
@@ -45,13 +43,6 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target, config: Confi
 def divides(tile: Choice, sketch: NestSketch) -> bool:
     """Return whether no element of a nest is in two tiles."""
     return not any(extent(a) % t for a, t in zip(sketch.tile, tile))
-
-
-def _in_vectors(tile: Choice, sketch: NestSketch, target: Target) -> bool:
-    """Return whether a tile is whole vectors, or less than one: else its end is not computed."""
-    size = dict(zip(sketch.tile, tile)).get(sketch.vector, 1) if sketch.vector else 1
-    most = lanes(sketch.nest, target)
-    return size <= most or size % most == 0
 
 
 def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:

@@ -25,18 +25,20 @@ class IndexAnalysis:
     """The values of the variables that are bound so far, for a batch of configs."""
 
     known: dict[Var, ValueRange] = field(default_factory=dict)
+    clipped: dict[Var, Linear] = field(default_factory=dict)  # the value of each `Let`
 
     def loop(self, var: Var, extent: Column) -> None:
         """Bind a loop's counter."""
-        last = _greatest(extent, 1) - 1
-        self.known[var] = ValueRange(0, last, _least(last, 1))
+        last = greatest(extent, 1) - 1
+        self.known[var] = ValueRange(0, last, least(last, 1))
 
     def let(self, var: Var, value: Linear, limit: Column) -> None:
         """Bind `var = min(value, limit)`."""
         low, high = self.range(value)
         clips = np.greater(high, limit) * 1
         step = np.gcd(self.step(value), np.multiply(limit, clips))
-        self.known[var] = ValueRange(_least(low, limit), _least(high, limit), step)
+        self.known[var] = ValueRange(least(low, limit), least(high, limit), step)
+        self.clipped[var] = value
 
     def range(self, x: Linear) -> tuple[Column, Column]:
         """The least and the greatest value."""
@@ -44,7 +46,7 @@ class IndexAnalysis:
         for term, coefficient in x.terms:
             first, last = self._term_range(term)
             ends = coefficient * first, coefficient * last
-            low, high = low + _least(*ends), high + _greatest(*ends)
+            low, high = low + least(*ends), high + greatest(*ends)
         return low, high
 
     def step(self, x: Linear) -> Column:
@@ -53,6 +55,33 @@ class IndexAnalysis:
         for term, coefficient in x.terms:
             result = np.gcd(result, coefficient * self._term_step(term))
         return result
+
+    def gap(self, x: Linear) -> Column:
+        """The most that neighbours among the values can differ by, where no term follows from
+        another: 0 of one value, 1 of a run of integers."""
+        spans: list[Column] = []
+        gaps: list[Column] = []
+        for term, coefficient in x.terms:
+            low, high = self._term_range(term)
+            times: Column = np.abs(coefficient)
+            spans.append(times * (high - low))
+            gaps.append(least(times * self._term_gap(term), spans[-1]))
+        result: Column = 0
+        for i, gap in enumerate(gaps):
+            filled: Column = 0  # by terms whose gaps are smaller
+            for k, (other, span) in enumerate(zip(gaps, spans)):
+                before: Column = ((other < gap) | ((other == gap) & (k < i))) * 1
+                if k != i:
+                    filled = filled + before * span
+            result = greatest(result, gap - filled)
+        return result
+
+    def _term_gap(self, term: Term) -> Column:
+        if isinstance(term, Var):
+            return self.gap(self.clipped[term]) if term in self.clipped else 1
+        if isinstance(term, Remainder):  # all remainders that the step allows are taken
+            return np.gcd(self.step(term.value), term.divisor)
+        return greatest(-(-self.gap(term.value) // term.divisor), 1)
 
     def _term_range(self, term: Term) -> tuple[Column, Column]:
         if isinstance(term, Var):
@@ -74,14 +103,14 @@ class IndexAnalysis:
         return divides * whole + (1 - divides)
 
 
-def _least(one: Column, other: Column) -> Column:
+def least(one: Column, other: Column) -> Column:
     """The lesser of two columns; NumPy takes twenty times as long for a pair of integers."""
     if one.__class__ is int and other.__class__ is int:
         return one if one < other else other
     return np.minimum(one, other)
 
 
-def _greatest(one: Column, other: Column) -> Column:
+def greatest(one: Column, other: Column) -> Column:
     """The greater of two columns."""
     if one.__class__ is int and other.__class__ is int:
         return other if one < other else one

@@ -5,14 +5,15 @@
 3. extents and shapes are positive (a loop's extent may be 0: no iteration), and no limit of a
    `Let` is negative: no tile is longer than its axis;
 4. parallel loops stand outside of all others, vectorized ones innermost, and hold one store;
-5. register buffers are small and inside of all parallel loops.
+5. register buffers are small and inside of all parallel loops;
+6. what a program gives back is written from its first element to its last.
 
 The trees of GPU programs satisfy, in place of 4 and 5, the rules of `verify_gpu.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +24,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import ORDERS, Expr
 from loopwright.dsl.traversal import children
 from loopwright.schedule.target import Gpu
+from loopwright.schedule.tree.coverage import Subscripts, Write, left_out
 from loopwright.schedule.tree.gpu_verifier import GPU_LOOPS, Problem, gpu_problems
 from loopwright.schedule.tree.grammar import (
     KINDS,
@@ -84,8 +86,9 @@ def holds(tree: Tree) -> bool:
 
 
 def _problems(tree: Tree, gpu: Gpu | None) -> list[Problem]:
-    found = _Checker(tree, gpu is not None).problems()
-    return found if gpu is None else [*found, *gpu_problems(tree, gpu)]
+    checker = _Checker(tree, gpu is not None)
+    found = checker.problems()
+    return [*found, *(gpu_problems(tree, gpu) if gpu else ()), *checker.left_out()]
 
 
 @dataclass
@@ -96,18 +99,26 @@ class _Checker:
     buffers: set[str] = field(default_factory=set)
     found: list[Problem] = field(default_factory=list)
     runs: tuple[Any, ...] = ()  # where all are true the statement at hand is reached
+    results: dict[str, list[Write]] = field(default_factory=dict)  # stores to each
 
     def problems(self) -> list[Problem]:
         t = self.tree
-        for arguments, body in (
-            ((*t.constants, *t.prepared), t.prepare),
-            ((*t.inputs, *t.prepared, *t.outputs), t.body),
+        for arguments, results, body in (
+            (t.constants, t.prepared, t.prepare),
+            ((*t.inputs, *t.prepared), t.outputs, t.body),
         ):
             self.analysis, self.buffers = IndexAnalysis(), set()
-            for buffer in arguments:
+            self.results |= {buffer.name: [] for buffer in results}
+            for buffer in (*arguments, *results):
                 self._declare(buffer)
             self._block(body, "parallel")
         return self.found
+
+    def left_out(self) -> Iterator[Problem]:
+        """Results that are not written whole, once all other rules are looked at."""
+        for name, writes in self.results.items():
+            if np.any(bad := left_out(writes)):
+                yield bad, lambda i, name=name: f"elements of {name} are not written"  # type: ignore[misc]
 
     def _add(self, bad: Any, say: Callable[[int], str]) -> None:
         if bad is False or (bad.__class__ is np.bool_ and not bad):
@@ -136,6 +147,7 @@ class _Checker:
                 self._register(stmt.buffer)
             elif isinstance(stmt, Store):
                 self._access(stmt.buffer, stmt.index, False)
+                self._write(stmt.buffer, stmt.index)
                 self._value(stmt.value)
             elif not isinstance(stmt, Prefetch):
                 self._gpu(stmt)
@@ -155,6 +167,8 @@ class _Checker:
                 memory = stmt.source if isinstance(stmt, MatrixLoad) else stmt.target
                 wide = {stmt.rows: MATRIX - 1, stmt.columns: MATRIX - 1}
                 self._access(memory, stmt.at, False, wide)
+                if isinstance(stmt, MatrixStore):
+                    self._write(memory, stmt.at, wide)
 
     def _tile(self, tile: Buffer, index: tuple[Linear, ...]) -> None:
         self._access(tile, (*index, Linear(), Linear()), False, {-1: MATRIX - 1, -2: MATRIX - 1})
@@ -226,6 +240,22 @@ class _Checker:
             high = high + reach.get(axis, reach.get(axis - len(index), 0))
             if not clamped:
                 self._outside(buffer.name, axis, low, high, extent)
+
+    def _write(
+        self, buffer: Buffer, index: tuple[Linear, ...], reach: Mapping[int, Column] = NOTHING
+    ) -> None:
+        if buffer.name not in self.results:
+            return
+        axes = []
+        for axis, (position, extent) in enumerate(zip(index, buffer.shape)):
+            low, high = self.analysis.range(position)
+            wide = reach.get(axis, 0)
+            axes.append(Subscripts(low, high + wide, self.analysis.gap(position) - wide, extent))
+        reached: Any = True
+        for runs in self.runs:
+            if np.broadcast(reached, runs).size <= _MOST_AT_ONCE:
+                reached = reached & runs
+        self.results[buffer.name].append((tuple(axes), reached))
 
     def _outside(self, name: str, axis: int, low: Column, high: Column, extent: Column) -> None:
         def say(i: int) -> str:

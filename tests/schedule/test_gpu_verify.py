@@ -43,7 +43,10 @@ def at(*terms, const=0):
 
 
 def tree_of(*body, n=1):
-    return Tree(n, (IN,), (), (OUT,), (), (), body)
+    """A tree with a last kernel that writes all of the result."""
+    block, thread = Var("last block"), Var("last thread")
+    inner = Loop(thread, 32, "thread", (store(place=at((block, 32), (thread, 1))),))
+    return Tree(n, (IN,), (), (OUT,), (), (), (*body, Loop(block, 32, "block", (inner,))))
 
 
 def kernel(*body, threads=32, blocks=4):

@@ -137,8 +137,10 @@ def test_a_damaged_config_is_an_error(data):
 
 
 def tree_of(*body, n=1):
-    out = Buffer("C", (8,), "float32", "argument")
-    return Tree(n, (), (), (out,), (), (), body), out
+    """A tree with a last loop that writes all of the result, and the result."""
+    out, last = Buffer("C", (8,), "float32", "argument"), Var("last")
+    whole = Loop(last, 8, "serial", (one_store(out, Linear(((last, 1),))),))
+    return Tree(n, (), (), (out,), (), (), (*body, whole)), out
 
 
 def one_store(out, at):
@@ -188,6 +190,37 @@ def broken_trees():
     yield "allocated twice", (Allocate(acc), Allocate(acc))
     yield "too large", (Allocate(huge),)
     yield "2 subscripts", (Store(out, (Linear(), Linear()), Const(0.0, "float32")),)
+
+
+def part_of(low, step, count, size=25, lanes=1):
+    """A tree that writes `count` elements from `low` on, each `step` after the last."""
+    i, lane, out = Var("i"), Var("lane"), Buffer("C", (size,), "float32", "argument")
+    inner = Loop(lane, lanes, "vectorized", (one_store(out, Linear(((i, step), (lane, 1)), low)),))
+    return Tree(1, (), (), (out,), (), (), (Loop(i, count, "serial", (inner,)),))
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        part_of(1, 1, 24),
+        part_of(0, 1, 24),
+        part_of(0, 2, 13),
+        part_of(0, 16, 1, lanes=16),
+        part_of(0, 15, 2, lanes=10),
+        part_of(0, 1, 0),
+    ],
+    ids=["first", "last", "every other", "no whole vectors", "between vectors", "all"],
+)
+def test_the_verifier_rejects_a_tree_that_leaves_elements_of_its_result_out(tree):
+    with pytest.raises(ConfigError, match="elements of C are not written"):
+        verify(tree)
+
+
+@pytest.mark.parametrize(
+    "tree", [part_of(0, 1, 25), part_of(0, 5, 5, lanes=5), part_of(0, 9, 2, 18, 9)]
+)
+def test_the_verifier_accepts_a_tree_that_writes_its_result_whole(tree):
+    verify(tree)
 
 
 @pytest.mark.parametrize(("message", "body"), list(broken_trees()))
