@@ -249,8 +249,7 @@ def _features_of(
 
 
 def has_avx512(target: Target) -> bool:
-    """Return whether code for a processor may use AVX-512; no other vectors of x86 have 64
-    bytes."""
+    """Return whether code may use AVX-512; no other vectors of x86 have 64 bytes."""
     return architecture(target.triple) == "x86_64" and target.vector_bytes == 64
 
 

@@ -70,8 +70,7 @@ def unpack(x: object, bits: int, place: object, signed: bool = False) -> Expr:
 
 
 def equal(x: object, y: object) -> Expr:
-    """Return whether two elements, or two index expressions, are equal (`==` compares
-    notation)."""
+    """Equality of two elements or indices; `==` compares the notation."""
     return binary("eq", x, y)
 
 

@@ -38,8 +38,7 @@ class Scan:
 def scan_of(
     axes: tuple[Index, ...], reduce: tuple[Index, ...], reducer: str | None, body: Expr
 ) -> Scan | None:
-    """The running result that a reduction computes, its indices with their extents; None if it is
-    something else."""
+    """The running result that a reduction computes, indices with their extents; or None."""
     if reducer is None or reducer in ORDERS or len(reduce) != 1:
         return None
     if not isinstance(body, Select) or (test := _room(body.cond)) is None:

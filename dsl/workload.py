@@ -127,8 +127,7 @@ class Workload:
         }
 
     def to_numbered_json(self) -> dict[str, Any]:
-        """The same of the equal workload whose names are numbers in order of appearance. It has no
-        dims."""
+        """The text of the equal workload whose names are numbers in order. It has no dims."""
         schema, tensors, outputs = _numbered_form(fixed(self))
         return {"schema": schema, "tensors": tensors, "outputs": outputs}
 

@@ -319,8 +319,7 @@ def _checked(workload: Workload, sizes: Sequence[Sizes]) -> list[Sizes]:
 
 
 def _far_apart(dims: Sequence[Dim], drawn: Sequence[Sizes], count: int) -> list[Sizes]:
-    """The largest of some sizes, and others that are farthest from those chosen so far, in the
-    logarithm."""
+    """Sizes from the largest on, each the farthest from those before, in the logarithm."""
     logs = np.array([[math.log(each[d.name]) for d in dims] for each in drawn])
     chosen = [int(logs.sum(axis=1).argmax())]
     nearest = np.abs(logs - logs[chosen[0]]).sum(axis=1)

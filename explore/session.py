@@ -107,8 +107,7 @@ class Session:
     # ---- the work ----
 
     def resume(self) -> list[Measurement]:
-        """Measurements of this workload by earlier sessions, on this machine with these
-        threads."""
+        """Measurements of this workload by earlier sessions on this machine and threads."""
         if self.store is None:
             return []
         found = [
@@ -228,8 +227,7 @@ class Session:
         return stored
 
     def best_record(self) -> Record | None:
-        """The record to use where the store has none: of the last comparison's winner, or else of
-        the cheapest config."""
+        """The last comparison's winner, or else the cheapest config, where the store has none."""
         if self.chosen is not None or not (ranked := self.ranked()):
             return self.chosen
         return self.record(next(m for m in self.history if m.config == ranked[0]))

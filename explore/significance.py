@@ -109,8 +109,7 @@ def judge(samples: Mapping[Config, tuple[float, ...]], order: Order) -> list[Fin
 
 
 def slower(a: Sequence[float], b: Sequence[float]) -> float:
-    """Probability that chance alone would make `a` as slow, if it took `MARGIN` longer than
-    `b`."""
+    """Probability that chance alone makes `a` as slow, if it took `MARGIN` longer than `b`."""
     return chance(a, (1 + MARGIN) * np.asarray(b))
 
 

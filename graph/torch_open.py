@@ -44,8 +44,7 @@ class OpenAxes:
         return OpenAxes(of, numbers) if known and 0 < len(names) <= _MOST_SYMBOLS else None
 
     def bounds(self, inputs: Sequence[Any]) -> tuple[tuple[str, int], ...] | None:
-        """The greatest size of each symbol in the model that is right for a call; None for sizes
-        that none is made for."""
+        """The greatest sizes of the model that is right for a call; None where none is."""
         sizes = {
             name: int(inputs[n].shape[k])
             for n, axes in self.of.items()

@@ -87,8 +87,7 @@ class Neighbours:
         return _busy_seconds() - _seconds_of(self._pid) - _seconds_of(os.getpid())
 
     def in_the_way(self, threads: int) -> float:
-        """Cores kept busy so far, beyond those that so many threads leave free; 0 where the
-        system does not tell."""
+        """Cores kept busy so far, beyond those that the threads leave free; 0 if not known."""
         began, before = self._began
         others = (self._others() - before) / max(time.monotonic() - began, 1e-9)
         cores = len(one_per_core())

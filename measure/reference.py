@@ -82,8 +82,7 @@ class References:
     def beside(
         self, workload: Workload, configs: Sequence[Config]
     ) -> tuple[Data, Sequence[Built]]:
-        """The reference, and candidates: where the reference is still to be made, all that is to
-        be built for it is built beside them."""
+        """The reference, and candidates, all built at once where it is still to be made."""
         if workload.key in self._kept:
             data, _ = self._find(workload)
             return data, self._builder.build(data.task, configs)

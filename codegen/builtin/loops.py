@@ -184,8 +184,7 @@ class Loops(Lanes, ABC):
 
 
 def _is_innermost(body: tuple[Stmt, ...]) -> bool:
-    """Return whether statements have no loops of the machine, and no register tiles of their
-    own."""
+    """Return whether statements have no machine loops, and no register tiles of their own."""
     return not any(
         isinstance(s, Allocate)
         or (isinstance(s, Loop) and s.kind not in ("vectorized", "unrolled") and s.extent != 1)

@@ -148,8 +148,7 @@ class Vectors:
     def store(
         self, buffer: str, place: Place, lanes: int, value: Value, count: int | None = None
     ) -> None:
-        """Write neighbours, or the first `count` of them by a mask; what is known of them is what
-        was written."""
+        """Write neighbours, or the first `count` by a mask; memory is known to hold them then."""
         mask = () if count is None or count == lanes else (self.first(count),)
         base, offset = place
         by_base = self._by_buffer.setdefault(buffer, {})

@@ -95,8 +95,7 @@ class _Function:
         return lines
 
     def _rest(self, body: tuple[Stmt, ...], depth: int) -> list[str]:
-        """The lines of statements to the end of a block. What nothing behind it uses is left
-        out."""
+        """The lines of the rest of a block, without what nothing behind it uses."""
         pad = "  " * depth
         lines: list[str] = []
         for n, stmt in enumerate(body):

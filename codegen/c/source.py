@@ -73,8 +73,7 @@ def _machine(target: Target) -> list[str]:
 
 
 def compile_source(source: str, target: Target, assembly: bool = False) -> bytes:
-    """The object file of C source, or its assembly. Raises `BuildError` with the compiler's
-    words."""
+    """The object file of C source, or its assembly. Raises `BuildError`."""
     flags = [*_FLAGS, *_machine(target), "-I", str(RUNTIME)]
     with scratch() as folder:
         text, made = folder / "kernel.c", folder / "kernel.o"

@@ -126,6 +126,5 @@ def _plan(data: Any) -> Plan:
 
 
 def resources(blob: bytes) -> list[dict[str, Any]]:
-    """Resources of the kernels of a blob, as far as the compiler told: `Resources` as plain
-    dicts."""
+    """Resources of the kernels of a blob, where the compiler told: `Resources` as plain dicts."""
     return [asdict(each) for each in GpuCode.from_bytes(blob).resources]

@@ -126,8 +126,7 @@ class OpenEither:
         return OpenEither(self.cpu.bind(**values), gpus, self.costs)  # type: ignore[arg-type]
 
     def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
-        """Write the processor's library to `path` with the code of all of the GPU's inside; see
-        `Either.export`."""
+        """Write one library for all devices; see `Either.export`."""
         return with_held(self.cpu, list(self.gpus.values()), path).export(path, extras)
 
     def _choose(self, inputs: Sequence[Any]) -> _Chosen:

@@ -51,8 +51,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Function:
-    """A function: all of it, its innermost loops, bytes that it takes of the stack, and the place
-    behind it."""
+    """A function, its innermost loops, its bytes of stack, and the place behind it."""
 
     whole: Run
     loops: tuple[Run, ...]
@@ -104,8 +103,7 @@ def read_function(
 def read_gap(
     reader: Reader, code: bytes, begin: int, end: int, outside: Collection[int]
 ) -> Iterator[Function | None]:
-    """Read functions that follow each other, with padding between them, up to one that cannot be
-    read."""
+    """Read functions with padding between them, up to one that cannot be read."""
     while end - begin >= _LEAST:
         found = read_function(reader, code, begin, end, outside)
         yield found
@@ -113,8 +111,7 @@ def read_gap(
 
 
 def _innermost(back: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """The first and the last place of every innermost loop: a jump back that jumps over no
-    other one."""
+    """First and last place of innermost loops: a jump back that jumps over no other one."""
     heads = sorted(back)
     for head, following in zip_longest(heads, heads[1:]):
         if following is None or following > back[head]:

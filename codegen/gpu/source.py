@@ -148,8 +148,7 @@ def _tvm_target(kind: str) -> Any:
 
 
 def _with_const(text: str, kernel: str, written: list[bool]) -> str:
-    """`const` for the parameters that a kernel only reads: these may go through the read-only
-    cache of the GPU."""
+    """`const` for parameters that are only read: the GPU may use its read-only cache for them."""
 
     def signature(match: re.Match[str]) -> str:
         parameters = [

@@ -219,8 +219,7 @@ def bits(dtype: str) -> int:
 
 
 def raise_for(status: int, extents: Mapping[str, Any] | None = None) -> None:
-    """Raises `LibraryError` unless a call's status is 0; `extents` are those of the axes that the
-    integers of inputs index."""
+    """Raises `LibraryError` unless a call's status is 0; `extents` are of the axes indexed."""
     if not status:
         return
     said = _STATUS.get(status, f"status {status}")

@@ -95,8 +95,7 @@ def as_identifier(name: str) -> str:
 
 
 def check_name(name: str, suffix: str = ".so") -> None:
-    """Raises `LibraryError` unless `name`, that of a file with a suffix, can name a function in C
-    and in C++."""
+    """Raises `LibraryError` unless the stem of `name` can name a function in C and in C++."""
     if is_function(name):
         return
     if not is_identifier(name):

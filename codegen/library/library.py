@@ -337,8 +337,7 @@ class Library:
         return self.__copy__()
 
     def __reduce__(self) -> Any:
-        """Code and signature, as an export holds them. Raises `LibraryError` where the file that
-        was loaded is gone or another."""
+        """Code and signature. Raises `LibraryError` where the loaded file is gone or another."""
         origin = replace(self.origin, objects=(), file=self._code())
         threads = None if self._binary is None else self._binary.threads
         return type(self)._restored, (self.signature, origin, self._bound, threads)

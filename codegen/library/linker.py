@@ -163,15 +163,13 @@ def host_library() -> Path:
 
 
 def launcher(output: Path) -> None:
-    """Links the launcher of CUDA programs into the shared object `output`, from the same cache.
-    Raises `BuildError`."""
+    """Links the launcher of CUDA programs into the file `output`. Raises `BuildError`."""
     compiler = find_compiler()
     compiler.run("-shared", _cached_object(compiler, "cuda.c"), "-o", output, *_LAUNCHER_LIBRARIES)
 
 
 def link_launcher(source: str, output: Path) -> None:
-    """The same with C source that sees cuda.h, into a file that stands alone. Raises
-    `BuildError`."""
+    """The same of C source that sees cuda.h, as a whole library. Raises `BuildError`."""
     compiler = find_compiler()
     with scratch() as folder:
         text, built = folder / "library.c", folder / "library.o"

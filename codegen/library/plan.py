@@ -271,8 +271,7 @@ def c_source(
 
 
 def loops(calls: Sequence[Planned]) -> list[tuple[int, Number]]:
-    """The end of each loop among the entries, and its count. What is in none is in one of a single
-    iteration."""
+    """The end of each loop and its count. Entries in no loop are in one of a single iteration."""
     found: list[tuple[int, Number]] = []
     stop = 0
     for looped, some in itertools.groupby(calls, lambda call: isinstance(call, PlannedLoop)):

@@ -42,8 +42,7 @@ def of_bfloat16(bits: Expr) -> Expr:
 
 
 def to_bfloat16(x: Expr, bind: Bind | None) -> Expr:
-    """A float32 as the uint16 bits of a bfloat16: the upper half, after adding just under half of
-    the lower one's range."""
+    """The uint16 bits of a bfloat16: the upper half of a float32, rounded to nearest even."""
     if bind is None:
         return with_lets(lambda bind: to_bfloat16(x, bind))
     bits = bind(tirx.reinterpret("uint32", bind(x)))  # C takes the address of what is inside

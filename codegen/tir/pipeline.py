@@ -52,8 +52,7 @@ for _name, _entry in ((_NAME, True), (_VARIANT, False)):
 def compiled(
     functions: dict[str, Any], target: Target, optimized: bool = True, variant: bool = False
 ) -> Any:
-    """TVM's module of the functions, compiled for a target of kind "llvm". A `variant` is linked
-    with others of other names."""
+    """TVM's module of the functions, for LLVM. A `variant` is linked with others."""
     with tvm.transform.PassContext(config=_OPTIONS):
         pipeline = _VARIANT if variant else _NAME
         return tirx.build(tvm.IRModule(functions), tvm_target(target, optimized), pipeline)

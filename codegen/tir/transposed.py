@@ -117,8 +117,7 @@ class Tile:
                 yield tirx.BufferStore(self._buffer, piece, [place])
 
     def _interleaved(self, x: Expr, y: Expr, run: int = 1) -> tuple[Expr, Expr]:
-        """Runs of elements of both by turns, from the first and from the second half of each
-        part."""
+        """Elements of both by turns: runs from the first and the second half of each part."""
         halves = []
         for half in (0, _PART // 2):
             order: list[int] = []

@@ -224,8 +224,7 @@ def _kernel(node: LoopContext, gpu: Gpu) -> _Kernel:
 
 
 def _resident(threads: Real, registers: Real, shared: Real, gpu: Gpu) -> Real:
-    """Blocks that a multiprocessor holds at once: as many as their threads, registers and shared
-    memory allow."""
+    """Blocks of a multiprocessor at once, by threads, registers and shared memory."""
     by_threads = gpu.sm_threads / most(threads, 1.0)
     by_registers = gpu.sm_registers / most(threads * registers, 1.0)
     by_shared = gpu.sm_shared_bytes / most(shared, 1.0)

@@ -51,8 +51,7 @@ def inner_loop_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class InnerLoop:
-    """Features of one nest: its operations, its loose vectors, both on its busiest thread, and the
-    other columns."""
+    """Features of a nest: operations, loose vectors, both of the busiest thread, and columns."""
 
     operations: Real
     loose: Real

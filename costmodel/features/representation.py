@@ -67,8 +67,7 @@ class Representation(ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Context relation features of one statement of a program's body: a nest, or none if it never
-    runs."""
+    """Context relation features of a statement of the body; none if it never runs."""
 
     relations: list[Real]
     nests: tuple[Totals, ...]
@@ -115,8 +114,7 @@ class _Recorded(Representation):
         return self._completed(space, self._programs(space)[sketch](numbers))
 
     def directly(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        """The same without recording a program first: faster for a few configs. The last bits may
-        differ."""
+        """The same without a recording: faster for few configs. The last bits may differ."""
         return self._completed(space, self._lowered(space, sketch, numbers))
 
     def _lowered(self, space: Space, sketch: int, numbers: Numbers) -> Array:
@@ -331,8 +329,7 @@ def make_representation(name: str) -> Representation:
 
 
 def names_of(reads: str, width: int) -> tuple[str, ...]:
-    """Names of `width` columns of a representation, as far as they do not depend on the space: by
-    number where they do."""
+    """Names of `width` columns of a representation; numbers where the space decides them."""
     if reads == "relation":
         for gpu in (True, False):
             names = ContextRelation.column_names(gpu)

@@ -116,8 +116,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _positions(knobs: Knobs, counts: Sequence[int], choices: Mapping[int, Numbers]) -> Numbers:
-    """Places of configs in a table over `knobs`, of `counts` choices each; the last knob is the
-    fastest."""
+    """Places of configs in a table over `knobs`, of `counts` choices each, the last fastest."""
     result = choices[knobs[0]]
     for k in knobs[1:]:
         result = result * counts[k] + choices[k]

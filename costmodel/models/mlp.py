@@ -169,8 +169,7 @@ class _Net:
 
     @staticmethod
     def of(arrays: Sequence[Floats], inputs: int) -> _Net:
-        """Network of weights and biases, alternating; ValueError where their shapes do not fit
-        each other."""
+        """Network of weights and biases by turns. Raises `ValueError` where they do not fit."""
         layers = list(zip(arrays[::2], arrays[1::2], strict=True))
         for weights, biases in layers:
             if weights.shape != (inputs, *biases.shape) or biases.ndim != 1:

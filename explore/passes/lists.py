@@ -17,8 +17,7 @@ _CHANGES = 3
 
 
 def drawn(rng: np.random.Generator, switches: int = 0) -> Elements:
-    """A random list of single passes, mostly with one of LLVM's own in it, and of up to so many
-    switches."""
+    """A random list of single passes, mostly with one of LLVM's own, and some switches."""
     count = int(rng.integers(1, MOST + 1))
     passes = [PASSES[n] for n in rng.integers(len(PASSES), size=count)]
     if rng.random() < _WHOLE:

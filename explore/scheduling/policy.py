@@ -53,8 +53,7 @@ class Policy:
         return x
 
     def episode(self, problem: Problem) -> list[State]:
-        """The states of the episode that takes the best actions, the first one included. Nothing
-        is measured."""
+        """The states of the episode of the best actions, from the first. Nothing is measured."""
         states = [State.first(problem)]
         for left in range(STEPS, 0, -1):
             outputs = self.outputs(inputs(states[-1:], [left]))[0]

@@ -58,8 +58,7 @@ class ModelCall:
         return outputs if self.several else outputs[0]
 
     def _without_fixed(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        """The inputs of a call by name without those that were fixed, which must be what they
-        were."""
+        """The inputs of a call by name. Raises `ModelError` where fixed ones differ."""
         taken = [p.name for p in self.library.inputs]
         names = self.order if self.order and len(inputs) > len(taken) else taken
         by_name = dict(zip(names, inputs)) | named

@@ -143,8 +143,7 @@ class _Linker:
         return said.workload.key
 
     def skip_views(self) -> list[int]:
-        """The steps that compute something; the results of the others are parts of their
-        arguments."""
+        """The steps that compute something; other results are parts of their arguments."""
         live = []
         for n, (step, said) in enumerate(zip(self.network.steps, self.work.imported)):
             offset = view_offset(said.workload) if isinstance(said, Imported) else None

@@ -138,8 +138,7 @@ class VmModel:
 
 
 def build_vm(work: VmWork, target: Target, records: Mapping[str, Record]) -> VmModel:
-    """Compile a model for the virtual machine, by records, by the workload's key. Raises
-    `BuildError`."""
+    """Compile a model for the virtual machine, by records. Raises `BuildError`."""
     main = work.module["main"]
     types = tuple((tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in main.params)
     wanted = BuildOptions(target, work.numerics, defaults=True)
@@ -156,8 +155,7 @@ def build_vm(work: VmWork, target: Target, records: Mapping[str, Record]) -> VmM
 
 
 def _given_back(result: Any, kind: Callable[[Any], Any]) -> Any:
-    """Convert what the machine returned to arrays; a shape is an array of int64, as it is in
-    ONNX."""
+    """What the machine returned as arrays; a shape is an array of int64, as in ONNX."""
     if isinstance(result, tvm_ffi.Array):
         return tuple(_given_back(each, kind) for each in result)
     return kind(result.numpy() if hasattr(result, "numpy") else np.array(result, np.int64))

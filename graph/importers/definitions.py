@@ -101,8 +101,7 @@ def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:
 
 
 def read_by(tensor: Tensor) -> list[Tensor]:
-    """The tensors that one is computed from: those of its definition, of TVM's functions, or of
-    a loop."""
+    """Tensors that one is computed from, by a definition, TVM's functions, or a loop."""
     if tensor.definition is None:
         return list(tensor.operands)
     return list(dict.fromkeys(r.tensor for r in reads(tensor.definition.body)))

@@ -55,8 +55,7 @@ class SizedFrame:
 
     @functools.cached_property
     def _starts(self) -> list[int]:
-        """Where each slot of the arena begins, and where the last one ends, as the plan's C has
-        it."""
+        """Where each slot of the arena begins, and where the last one ends."""
         found = [0]
         for slot in self.linked.plan.slots:
             most = max(evaluated(nbytes, self.sizes) for nbytes in slot)
@@ -97,8 +96,7 @@ def twins(one: Network, other: Network) -> dict[Value, Value]:
 
 @dataclass(frozen=True, eq=False)
 class SizedPlacement:
-    """Where the steps run at some sizes, with their programs on the GPU. `network` is the
-    frame's."""
+    """Placement of the steps at some sizes, with programs. `network` is the frame's."""
 
     placement: Placement
     steps: tuple[GpuStep | None, ...]
@@ -161,8 +159,7 @@ class OpenPlacedModel:
         return f"all on the processor: the GPU has programs for {known}"
 
     def at(self, devices: Sequence[str], **sizes: int) -> OpenPlacedModel:
-        """The same network with another placement at these sizes: "cpu" or "gpu" for every
-        unit."""
+        """The same with another placement at these sizes: a device for every unit."""
         values = self._values(sizes)
         old = self.sized[values]
         path = old.placement.problem.along(devices)

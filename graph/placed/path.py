@@ -42,8 +42,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Move:
-    """A value that is copied to a device before a unit; at the end, where `before` is the number
-    of units."""
+    """A value that is copied to a device before a unit, or behind the last one."""
 
     value: Value
     to: str

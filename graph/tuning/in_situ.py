@@ -91,8 +91,7 @@ def _calls(model: TunedModel) -> int:
 
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
-    """Store the times of a task's candidates, the chosen one first, those of wrong results left
-    out."""
+    """Store the times of a task's candidates, the chosen one first, without wrong ones."""
     left, winner = dict(samples), None
     while left:
         winner = chosen(t.session, left)

@@ -233,8 +233,7 @@ class _Shared:
 
 
 def _state(points: Space, task: Task, shared: _Shared, deadline: float) -> TaskState:
-    """State of a task at the beginning; nothing is measured of it after the deadline, by the
-    monotonic clock."""
+    """A task's state at the beginning; nothing is measured after the deadline (monotonic)."""
     budget = Budget(minutes=(deadline - time.monotonic()) / 60)
     session = Session(task.workload, points, shared.device, shared.store, budget, (), shared.seed)
     session.recorder = shared.recorder

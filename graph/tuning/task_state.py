@@ -84,8 +84,7 @@ class TaskState:
         return self.total * max(rate, 0.02 / len(self.curve))
 
     def choose_ahead(self, beside: Executor) -> None:
-        """Choose the next batch meanwhile: the same that `advance` would choose, for that depends
-        on this task alone."""
+        """Choose the next batch meanwhile, as `advance` would: it depends on this task alone."""
         if self.ahead is None and not self.exhausted:
             self.ahead = beside.submit(self.tuner.ask, BATCH)
 

@@ -69,8 +69,7 @@ class TaskPool:
         return [_reply(task) for task in tasks]
 
     def finish(self, tasks: Iterable[Any]) -> None:
-        """Wait until tasks are done. Raises `TimeUpError` at the deadline, after which they are
-        not done at all."""
+        """Wait for tasks. Raises `TimeUpError` at the deadline, which cancels them."""
         ray, since, told = ray_package(), time.monotonic(), False
         waiting = list(dict.fromkeys(tasks))
         try:

@@ -20,8 +20,7 @@ COMMON = 3
 
 @dataclass(frozen=True)
 class Anchor:
-    """A candidate that a machine measures again and again, with what it cost there at the start,
-    in seconds."""
+    """A candidate that a machine measures again and again, and its first cost in seconds."""
 
     workload: str
     config: Config

@@ -71,8 +71,7 @@ def actors() -> dict[str, Any]:
 
 
 def machine_name(node: Mapping[str, Any]) -> str:
-    """Name of a node's machine: its host, and a part of its number, for a host may have several
-    nodes."""
+    """Name of a node's machine: its host, with a part of its number."""
     return f"{node['NodeManagerHostname']}-{node['NodeID'][:6]}"
 
 

@@ -146,8 +146,7 @@ class Facts:
 
 
 def _cache(parts: list[str]) -> Cache | None:
-    """A cache of "cpu level type size shared"; None of instructions alone, or where a part is
-    missing."""
+    """The cache of "cpu level type size shared"; None for instructions, or damaged lines."""
     if len(parts) != 5 or parts[2] == "Instruction" or not _is_small(parts[0] + parts[1]):
         return None
     size, unit = parts[3][:-1], parts[3][-1]

@@ -40,8 +40,7 @@ def triple_of(architecture: str) -> str:
 
 @functools.cache
 def worker_program(architecture: str) -> Program:
-    """The worker for a family of processors. Raises `BuildError` where no C compiler for it is
-    found."""
+    """The worker of a family of processors. Raises `BuildError` without a C compiler for it."""
     compiler = find_compiler(triple_of(architecture))
     sources = sorted(_SOURCES.glob("*.[ch]"))
     texts = (p.read_text() for p in (*sources, RUNTIME / "runtime.h", RUNTIME / "base.h"))

@@ -139,8 +139,7 @@ class Session:
             self.ask(Kind.DROP, b"".join(names[at : at + most]))
 
     def lock(self, deadline: float) -> None:
-        """Take the machine's lease. Raises `TimeUpError`, and `DeviceError` where somebody else
-        had it for too long."""
+        """Take the machine's lease. Raises `TimeUpError`, and `DeviceError` after too long."""
         while True:
             self._holders.clear()
             limit = min(BOUND, max(deadline - time.monotonic(), 0.0))

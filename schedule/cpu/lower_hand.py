@@ -61,8 +61,7 @@ _At = Mapping[str, Linear]
 
 
 def hand_sketch(workload: Workload, text: str) -> Sketch:
-    """The sketch of a schedule by hand, from its structure. Raises `ConfigError` for a step that
-    is not legal."""
+    """The sketch of a structure by hand. Raises `ConfigError` for a step that is not legal."""
     program = combined(in_blocks(by_comparisons(workload, lambda order: True)))
     groups = tuple(FusionGroup((), (nest,)) for nest in program)
     constants = constants_of(workload, groups)
@@ -83,8 +82,7 @@ def _outside_of_part(loops: Sequence[HandLoop]) -> int | None:
 
 
 class HandLowering:
-    """Lowers one nest of a schedule by hand. What is made ahead of all calls goes to `prepare`,
-    the rest to `body`."""
+    """Lowers a nest by hand, into `body`, and what is made ahead of all calls into `prepare`."""
 
     def __init__(
         self, hand: HandNest, storage: Storage, target: Target, number: int, ahead: frozenset[str]

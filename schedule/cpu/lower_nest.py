@@ -254,8 +254,7 @@ class NestLowering:
         loops: ReductionLoops,
         body: list[Stmt],
     ) -> list[Stmt]:
-        """Statements for where every one of these is more than 0: loops of at most one
-        iteration."""
+        """Statements where each of these is more than 0, by loops of one iteration at most."""
         place = {**self.place(at), **loops.place}
         for test in tests:
             guard = self.var(f"guard{next(self.tests)}")

@@ -55,8 +55,7 @@ def reduction_loops(
     across: Index | None,
     variable: Callable[[str], Var],
 ) -> ReductionLoops:
-    """The loops of a sketch's sum by the values of its knobs; `across` is its vector axis, if that
-    is one of them."""
+    """The loops of a sum by the values of its knobs; `across`: its vector axis, or None."""
     predicates, sparse = sketch.predicates, sketch.nest.sparse is not None
     outer: list[_Loop] = []
     unrolled: list[_Loop] = []

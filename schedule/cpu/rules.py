@@ -52,8 +52,7 @@ from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, 
 
 
 def nest_sketches(nest: Nest, context: NestContext) -> Iterator[NestSketch]:
-    """The structures for one nest, the most promising first, each derived when it is asked for;
-    some come twice."""
+    """Structures of one nest, the most promising first, derived lazily; some come twice."""
     if is_order(nest):
         rows = tuple(a for a in nest.axes if a in indices(nest.reads()[0]))
         return iter((NestSketch(nest, None, (), rows, nest.reduce),))

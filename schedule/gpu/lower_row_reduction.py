@@ -168,8 +168,7 @@ class _RowLowering:
         return self.kernel.own(f"partial_{dtype}", (self.many, self.threads), dtype, "shared")
 
     def _own_part(self, nest: Nest, at: Mapping[Index, Linear], partial: Buffer) -> list[Stmt]:
-        """Partial reduction of one thread, in vectors along the reduction axis that is
-        contiguous."""
+        """Partial reduction of one thread, in vectors along the contiguous reduction axis."""
         kernel = self.kernel
         order = sorted(nest.reduce, key=lambda k: _contiguous(nest, k))
         last = order[-1]

@@ -25,8 +25,7 @@ _HALF_BYTES, _RESULT_BYTES = 2, 4
 
 
 def mma_sketches(group: FusionGroup, gpu: Gpu) -> Iterator[Mma]:
-    """A sum of products of two matrices in float16 or bfloat16, added up in float32, by every
-    pipeline."""
+    """A product of two matrices of float16 or bfloat16, added up in float32, by every pipeline."""
     (nest,) = group.nests
     factors = _factors(nest)
     if not gpu.tensor_cores or factors is None or nest.result.dtype != "float32":

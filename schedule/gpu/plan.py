@@ -142,8 +142,7 @@ def _reads(group: FusionGroup) -> Iterator[Read]:
 
 
 def _keeps_in_shared(group: FusionGroup, made: Tensor, gpu: Gpu) -> bool:
-    """Return whether the group is a tiled kernel whose shared-memory tiles hold every element of
-    `made` that it reads."""
+    """Return whether shared-memory tiles of the group hold every element of `made` it reads."""
     nest = group.nests[0]
     tiled = tiled_axes(nest, walk_order(nest))
     if group.outer or len(group.nests) != 1 or not has_reuse(nest) or len(tiled) < 2 or nest.also:
@@ -170,8 +169,7 @@ def _groups(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> Iterator
 
 
 def fits(group: FusionGroup, gpu: Gpu) -> bool:
-    """Return whether one row of the group's scratch tensors fits shared memory, with room for
-    more."""
+    """Return whether a row of the group's scratch tensors fits shared memory, with room left."""
     size = sum(math.prod(tensor_shape(t)) * item_bytes(t.dtype) for t in group.scratch)
     return 2 * size <= gpu.shared_bytes
 

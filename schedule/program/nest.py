@@ -153,8 +153,7 @@ def _read(old: Read | None, read: Callable[[Read], Expr]) -> Read | None:
 
 
 def nests(workload: Workload) -> tuple[Nest, ...]:
-    """One nest per stage, in order, and before a reduction those of the elements that it
-    gathers."""
+    """A nest for each stage, in order; gathered elements come before a reduction."""
     result = []
     names = {t.name for t in (*workload.inputs, *workload.stages)}
     for stage in workload.stages:
@@ -268,8 +267,7 @@ def in_place(nest: Nest) -> bool:
 
 
 def reads_of(nests: Iterable[Nest]) -> dict[str, set[str]]:
-    """Reads from which each tensor is made, by name: all that any of the nests that write it
-    reads."""
+    """Reads that each tensor is made of, by name, of all nests that write it."""
     found: dict[str, set[str]] = {}
     for nest in nests:
         found.setdefault(nest.out.name, set()).update(r.tensor.name for r in nest.reads())
@@ -342,8 +340,7 @@ def operations(value: Expr, tile: Mapping[Index, int] | None = None) -> float:
 
 
 def terms(value: Expr) -> tuple[Expr, ...]:
-    """The products of a sum of products, each of which is one operation with its addition; of
-    anything else, that alone."""
+    """Products of a sum of products, each one operation with its addition; else it alone."""
     if isinstance(value, Binary) and value.op == "add" and _is_product(value.y):
         return (*terms(value.x), value.y)
     return (value,)

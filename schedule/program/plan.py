@@ -98,8 +98,7 @@ class TileOrigin:
 
 
 def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
-    """Numbers of an image's rows at a time for which all threads are as busy as with single
-    rows."""
+    """Numbers of an image's rows at a time that keep threads as busy as single rows do."""
 
     def rounds(rows: int) -> int:
         return -(-images * -(-count // rows) // threads) * rows
@@ -157,8 +156,7 @@ def names_of(program: Program, workload: Workload) -> set[str]:
 
 
 def has_reuse(nest: Nest) -> bool:
-    """Return whether a reduction reads some operand again for another element of the result, so
-    that register tiles pay."""
+    """Return whether a reduction reads an operand again for other results: register tiles pay."""
     if nest.reducer is None or is_order(nest):
         return False
     within = {k for k in nest.axes if extent(k) > 1}

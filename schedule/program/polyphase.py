@@ -96,8 +96,7 @@ class _Spread:
         return found if found._splits() else None
 
     def split(self, name: str) -> tuple[Program, Program]:
-        """Nests that make the elements that are not zero, if any are read, and the polyphase
-        components."""
+        """Nests of the elements that are not zero, if any are read, and the components."""
         chosen = itertools.product(*(walk.phases() for walk in self._walks()))
         parts = [drop_units(self._part(phases)) for phases in chosen]
         reads = [(part, self._dense_index(r)) for part in parts for r in self._uses(part)]
@@ -117,8 +116,7 @@ class _Spread:
         return (dense,), tuple(n.map(n.axes, n.reduce, read, lambda p: p) for n in parts)
 
     def _splits(self) -> bool:
-        """Return whether one index of the result and one tap at most decide what each axis
-        meets."""
+        """Return whether one result index and one tap at most decide what each axis meets."""
         walks = list(self._walks())
         used = [i for walk in walks for i in (walk.axis, walk.tap) if i is not None]
         return (
@@ -253,8 +251,7 @@ class _Walk:
 
 
 def spans_of(producer: Nest) -> tuple[Span, ...] | None:
-    """Spans where an element-wise nest writes other than zeros, for each axis of its tensor; None
-    if that is no box."""
+    """Spans where an element-wise nest writes other than zeros, axis by axis; or None."""
     body = producer.body
     if producer.reducer is not None or not isinstance(body, Select):
         return None

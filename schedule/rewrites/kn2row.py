@@ -124,8 +124,7 @@ class _Convolution:
         return (*made, replace(self.nest, body=Read(read, tuple(where)), reduce=left))
 
     def _source(self) -> tuple[Read, tuple[Affine, ...]]:
-        """Factor without the fill, and its subscripts, those of the sum in the sum's own
-        indices."""
+        """Factor without the fill, and its subscripts, in the sum's own indices."""
         if self.fill is None:
             return self.data, self.data.index
         assert isinstance(self.fill.body, Select)
@@ -150,8 +149,7 @@ class _Convolution:
         return Tensor(name, tuple(map(extent, axes)), self.data.dtype)
 
     def _is_one(self) -> bool:
-        """Return whether every tap is an axis of the weights, and nothing but the sum joins the
-        two."""
+        """Return whether each tap is an axis of the weights, and the sum alone joins both."""
         taps, fill = set(self.nest.reduce) - self.deep, self.fill
         if not taps or math.prod(map(extent, self.deep)) < _DEEP:
             return False

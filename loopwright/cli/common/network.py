@@ -128,8 +128,7 @@ class Network:
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """Sizes of the dims by name. A shape that names one has it, else an axis of the model
-        has."""
+        """Sizes of dims by name, from shapes that name one, or else from the model's axes."""
         return dict(map(bounds_of, self.dims))
 
     def imported(self, target: Target) -> Work:
@@ -154,8 +153,7 @@ class Network:
     def compiled(
         self, work: Work, target: Target, machine: Mapping[str, str] | None = None
     ) -> TunedModel:
-        """The tasks compiled by the records there are, for a machine of that fingerprint or, by
-        default, this one."""
+        """The tasks compiled by the records of a machine, by default this one."""
         from loopwright.graph.compile.build import build_work
         from loopwright.graph.compile.model import TunedModel
 

@@ -115,8 +115,7 @@ POLICY = click.option(
 
 
 def collect(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that are fields of the dataclass `kind` as one object of it,
-    before its other options."""
+    """Options of a command that are fields of the dataclass `kind`, given as one object."""
     names = [field.name for field in fields(kind)]
 
     def collected(command: Callable[..., None]) -> Callable[..., None]:

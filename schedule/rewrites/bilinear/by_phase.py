@@ -47,8 +47,7 @@ _EVEN = 1.1  # times the filters of a thread, at most, where all threads have th
 
 
 def _filled(made: Convolution) -> list[range]:
-    """Places of the data for each window, from the first one that is not padding with zeros to the
-    last one."""
+    """Places of the data for each window, from the first one that is not padding."""
     padding, index = made.padding, made.data.index
     sizes = list(tensor_shape(made.data.tensor))
     spans = {}
@@ -78,8 +77,7 @@ def _shifted(step: Step, by: int) -> Step:
 
 
 class ByPhase:
-    """The program that computes a convolution with every phase by itself, so many filters at a
-    time."""
+    """The program of a convolution with each phase by itself, so many filters at a time."""
 
     def __init__(self, made: Convolution, axes: Sequence[AxisAlgorithm], filters: int) -> None:
         self.made, self.axes, self.names = made, axes, made.names
@@ -93,8 +91,7 @@ class ByPhase:
 
     @staticmethod
     def of(made: Convolution, size: int, target: Target) -> ByPhase | None:
-        """The program with tiles of `size` results, if it has one that gains and what a thread
-        needs stays in its cache."""
+        """The program with tiles of `size` results, if it gains and fits a core's cache."""
         if made.lane is not None or made.folds or all(w.step == 1 for w in made.windows):
             return None
         axes = [
@@ -215,8 +212,7 @@ class ByPhase:
         return finished(FusionGroup(rows, tuple(nests), tuple(local)))
 
     def _results(self, u: Tensor, v: Tensor) -> FusionGroup:
-        """Transform the products of a part of the first axis along the second one, while they are
-        in the nearest cache."""
+        """Transform a part of the first axis along the second one, in the nearest cache."""
         made, (first, *others) = self.made, self.axes
         batch, low = places_of(*made.batch), self.low.affine()
         most = max(part.count for part in first.parts)
@@ -252,8 +248,7 @@ class ByPhase:
     def _products(
         self, u: Tensor, v: Tensor, m: Tensor, first: Part, begin: int
     ) -> Iterator[Nest]:
-        """The products of a part of the first axis, whose rows begin at `begin`, with all of the
-        second one."""
+        """Products of rows from `begin` of the first axis, with all of the second one."""
         made = self.made
         batch, channels = places_of(*made.batch), places_of(*self.channels)
         around, shared, low = places_of(*self.around), places_of(*made.shared), self.low.affine()

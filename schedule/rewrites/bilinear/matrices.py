@@ -54,8 +54,7 @@ class Bilinear:
 
     @functools.cached_property
     def amplification(self) -> float:
-        """A bound of what is added up for a result, over |d| ≤ 1 and |g| ≤ 1: r in the sum
-        itself."""
+        """A bound of a result's terms, over |d| ≤ 1 and |g| ≤ 1: r in the sum itself."""
         sizes = [_total(g) * _total(d) for g, d in zip(self.inner, self.data, strict=True)]
         return max(sum(abs(float(a)) * size for a, size in zip(row, sizes)) for row in self.outer)
 

@@ -41,8 +41,7 @@ class Transform:
     def nests(
         self, matrices: list[Matrix], inner: tuple[Index, ...], names: set[str]
     ) -> tuple[list[Nest], list[Tensor]]:
-        """Multiply by one matrix after the other, the last one first, through local tensors: the
-        nests, and these."""
+        """Nests that multiply by matrices, the last one first, and their local tensors."""
         nests: list[Nest] = []
         local: list[Tensor] = []
         source = self.source

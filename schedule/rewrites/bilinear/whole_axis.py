@@ -101,8 +101,7 @@ class AxisAlgorithm:
 
 
 def axis_algorithm(axis: Axis, size: int) -> AxisAlgorithm | None:
-    """The algorithm of an axis with tiles of `size` results and the fewest products; None if it
-    has none."""
+    """The algorithm of an axis with tiles of `size` results and the fewest products, or None."""
     left = axis.count % size
     if left == axis.count or (left and any(len(p) > 2 for p in axis.phases)):
         return None
@@ -112,8 +111,7 @@ def axis_algorithm(axis: Axis, size: int) -> AxisAlgorithm | None:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of `count` results, of windows of some taps that move by `step`; data outside of
-    `filled` is zero."""
+    """An axis of `count` results of taps that move by `step`; zero outside of `filled`."""
 
     count: int
     taps: int

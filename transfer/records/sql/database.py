@@ -27,8 +27,7 @@ class Database(ABC):
     """
 
     def __init__(self, shown: str, create: bool) -> None:
-        """`shown` names the database in messages; `create` makes the tables where there are
-        none."""
+        """`shown` names the database in messages; `create` makes missing tables."""
         self._shown, self._create = shown, create
         self._engine: Engine | None = None
         self._lock = threading.RLock()

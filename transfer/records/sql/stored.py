@@ -83,8 +83,7 @@ class Stored:
     def best_of(
         self, group: Sequence[int], cache: str | None, among: Callable[[Config], bool]
     ) -> Record | None:
-        """The best record of settings whose costs compare, of a config that is `among` those
-        asked for."""
+        """The best record of comparable settings, of a config that is `among` some."""
         return best_of(self.database, group, cache, among)
 
     def digests(self, after: int, size: int) -> dict[bytes, int]:
