@@ -128,7 +128,7 @@ class Network:
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """Sizes of dims by name, from shapes that name one, or else from the model's axes."""
+        """The size of each dim, by its name."""
         return dict(map(bounds_of, self.dims))
 
     def imported(self, target: Target) -> Work:
