@@ -19,7 +19,6 @@ from loopwright.codegen.order import OrderCall, Row
 from loopwright.codegen.target import has_avx512
 from loopwright.codegen.tir import strided
 from loopwright.codegen.tir.bindings import Scratch, sequence
-from loopwright.codegen.tir.chunks import in_chunks
 from loopwright.codegen.tir.elementary import apply, apply_scaling
 from loopwright.codegen.tir.indices import (
     ZERO,
@@ -31,6 +30,7 @@ from loopwright.codegen.tir.indices import (
 )
 from loopwright.codegen.tir.loops import (
     decides,
+    in_chunks,
     lanes_apart,
     overflows,
     reads_back,

@@ -19,8 +19,7 @@ from loopwright.costmodel.features.inner_loop import InnerLoop, inner_loop, inne
 from loopwright.costmodel.features.relation import relation_names, relations
 from loopwright.costmodel.features.structural_key import structural_key
 from loopwright.costmodel.features.summary import Totals, summary, summary_names, totals
-from loopwright.costmodel.features.trace import Program, Trace
-from loopwright.costmodel.features.walk import contexts
+from loopwright.costmodel.features.trace import Program, Trace, contexts
 from loopwright.costmodel.model import ModelError
 from loopwright.schedule.lowering import lower, lower_columns
 from loopwright.schedule.sketch.sketch import Sketch

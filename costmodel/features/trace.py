@@ -22,6 +22,10 @@ from typing import Any
 import numpy as np
 
 from loopwright.costmodel.features.batch_arithmetic import Array, rows
+from loopwright.costmodel.features.context import Context, Walk
+from loopwright.costmodel.features.gpu_context import GpuWalk
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import Tree
 
 LIMIT = 1 << 14  # entries of a table
 _CHUNK = 1024  # configs whose columns fit the caches
@@ -205,3 +209,10 @@ def _needed(results: Iterable[Value]) -> list[Traced]:
             found[id(x)] = x
             left += [y for y in x.inputs if isinstance(y, Traced)]
     return list(found.values())
+
+
+def contexts(tree: Tree, target: Target) -> tuple[Context, ...]:
+    """The loops and stores of a tree's body; what is prepared ahead of time costs nothing."""
+    if target.gpu is not None:
+        return GpuWalk(target).block(tree.body, 1.0)[0]
+    return Walk(target).block(tree.body, 1.0)[0]

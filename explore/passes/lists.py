@@ -1,4 +1,4 @@
-"""Random pass lists, variations of good ones, and what of a list matters."""
+"""Pass lists to begin with, random ones, variations of good ones, and what of a list matters."""
 
 from __future__ import annotations
 
@@ -62,3 +62,10 @@ def legal(elements: Elements) -> Elements:
         switch = element.startswith("-")
         kept.setdefault(element.partition("=")[0] if switch else str(number), element)
     return tuple(kept.values())
+
+
+GOOD: tuple[Elements, ...] = (
+    *((one,) for one in PIPELINES),
+    *(("default<O3>", one) for one in SWITCHES),
+)
+"""LLVM's own lists, and -O3 with each of the switches: what a variation of the best combines."""

@@ -65,7 +65,7 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     from loopwright.codegen.passes.table import elements_of
     from loopwright.codegen.target import resolve
     from loopwright.costmodel.sequence.model import SequenceModel
-    from loopwright.explore.passes.good import GOOD
+    from loopwright.explore.passes.lists import GOOD
     from loopwright.explore.passes.model import proposed
     from loopwright.explore.passes.search import BATCH, PassesTuned, PassSearch
     from loopwright.measure.device import TimeUpError

@@ -201,7 +201,7 @@ def _train_sequence(
     note: str | None,
 ) -> None:
     from loopwright.costmodel.sequence.model import SequenceModel
-    from loopwright.transfer.pretrained.sequences import read_examples, train_sequence
+    from loopwright.transfer.pretrained.training import read_examples, train_sequence
     from loopwright.transfer.records.store import RecordStore
 
     with ExitStack() as stack:

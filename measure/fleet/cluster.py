@@ -3,10 +3,13 @@
 Every node that offers the resource `RESOURCE` has one actor (`station.Station`), which holds that
 resource for as long as it lives. So Ray itself sees to it that a machine has one measurement at a
 time, and the calls that wait for an actor are the queue of its machine.
+The actor `Board` keeps what tuners tell of themselves, for the live view.
 """
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -141,7 +144,6 @@ def ask_all(calls: Mapping[str, Any], seconds: float = _ALIVE) -> dict[str, Any]
 
 def board() -> Any:
     """The actor that keeps what the live view shows."""
-    from loopwright.measure.fleet.board import Board
 
     return (
         ray_package()
@@ -155,3 +157,35 @@ def board() -> Any:
         )
         .remote()
     )
+
+
+_TUNERS = 64  # whose last words are kept
+_GONE = 60.0  # seconds of silence after which a tuner is taken to be gone
+
+
+class Board:
+    """Keeps the last word of every tuner, and what was set aside; nothing depends on it."""
+
+    def __init__(self) -> None:
+        self._tuners: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._notes: list[dict[str, Any]] = []
+
+    def tell(self, tuner: str, data: Mapping[str, Any]) -> None:
+        """Take notice of what a tuner is at; `data` are of `device.FleetDevice`."""
+        self._tuners[tuner] = {**data, "told": time.time()}
+        self._tuners.move_to_end(tuner)
+        while len(self._tuners) > _TUNERS:
+            self._tuners.popitem(last=False)
+
+    def note(self, text: str) -> None:
+        """Keep a line for those who look."""
+        self._notes = [*self._notes, {"time": time.time(), "text": text}][-100:]
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        now = time.time()
+        tuners = [
+            {**data, "name": name, "gone": data["ended"] or now - data["told"] > _GONE}
+            for name, data in self._tuners.items()
+        ]
+        return {"time": now, "tuners": tuners, "notes": list(self._notes)}
