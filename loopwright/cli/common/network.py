@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from loopwright.cli.common.command import STORE
-from loopwright.cli.common.options import EXISTING, NUMERICS, RECORDS, THREADS, collect
+from loopwright.cli.common.options import EXISTING, NUMERICS, RECORDS, THREADS, choice, collect
 from loopwright.transfer.records.location import Location, may_exist
 
 if TYPE_CHECKING:
@@ -48,11 +48,10 @@ _OPTIONS = (
         is_flag=True,
         help="Allow programs that skip zeros of the data: their time depends on it.",
     ),
-    click.option(
+    choice(
         "--layout",
-        type=click.Choice(["auto", "given"]),
+        among=["auto", "given"],
         default="auto",
-        show_default=True,
         help="Of images between operators: as suits these, or as the network has it.",
     ),
     click.option(
