@@ -49,13 +49,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The object files of a program, or the one blob of a GPU's.
-
-    Attributes
-    ----------
-    codegen: what made them: "builtin", or the target's kind.
-    reason: why it was not built-in code where that was asked for.
-    """
+    """The object files of a program, or the one blob of a GPU's, by `codegen`: "builtin", or the
+    target's kind. `reason` says why it is not built-in code where that was asked for."""
 
     objects: tuple[bytes, ...]
     codegen: str

@@ -17,13 +17,8 @@ _HIGH, _APART = 512, 4
 
 @dataclass(frozen=True)
 class OpenAxes:
-    """The axes of a graph's inputs that are open, by the names of torch's symbols.
-
-    Attributes
-    ----------
-    of: for each input that is a tensor, its open axes.
-    numbers: the inputs that are numbers, each the size of a symbol.
-    """
+    """The axes of a graph's inputs that are open, by the names of torch's symbols; and the inputs
+    that are numbers, each the size of a symbol."""
 
     of: Mapping[int, Mapping[int, str]]
     numbers: Mapping[int, str]

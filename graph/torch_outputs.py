@@ -13,13 +13,8 @@ from loopwright.dsl.errors import LoopwrightError
 
 
 class Outputs:
-    """The outputs of a graph, as torch lays them out.
-
-    Attributes
-    ----------
-    graph: what is to be compiled. Its outputs share no memory with each other or with inputs.
-    any_computed: whether it has outputs.
-    """
+    """The outputs of a graph, as torch lays them out. `graph` is what is to be compiled, whose
+    outputs, if `any_computed`, share no memory."""
 
     def __init__(self, graph: Any, is_open: bool) -> None:
         *nodes, end = graph.graph.nodes

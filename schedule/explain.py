@@ -21,15 +21,8 @@ from loopwright.schedule.tree.printer import show
 
 @dataclass(frozen=True)
 class Applies:
-    """A program of the space.
-
-    Attributes
-    ----------
-    cycles: what the analytical prior takes its default for, of one core; None on a GPU.
-    prior: times that, by which programs are ranked.
-    error_growth: times the direct sum's rounding errors.
-    sketches: structures that a search draws from.
-    """
+    """A program of the space: `cycles` of its default by the analytical prior, None on a GPU, by
+    `prior` times which programs are ranked; its `error_growth`, and its number of `sketches`."""
 
     derivation: Derivation
     numerics: Numerics

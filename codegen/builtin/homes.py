@@ -23,13 +23,8 @@ _MOST_UNROLLED = 64  # iterations of a loop that counts inside of a tile
 
 @dataclass(eq=False)
 class Homes:
-    """The registers of a tile.
-
-    Attributes
-    ----------
-    width: elements of a register.
-    variables: loops that count inside of the tile, and so have to be written out.
-    """
+    """The registers of a tile, of `width` elements each, and the loops that count inside of it,
+    which have to be written out."""
 
     width: int
     variables: set[Var]

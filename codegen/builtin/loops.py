@@ -16,13 +16,8 @@ _MOST_OVERLAPPING = 8  # the vectors of all iterations of a short loop over tile
 
 
 class Loops(Lanes, ABC):
-    """The loops of one function.
-
-    Attributes
-    ----------
-    threads: how many the loops of kind "parallel" run on.
-    unrolled: loops that count inside of register tiles.
-    """
+    """The loops of one function. Those of kind "parallel" run on `threads`; those that count
+    inside of register tiles are `unrolled`."""
 
     def __init__(self, vectors: VectorSet, most_homes: int, threads: int) -> None:
         super().__init__(vectors, most_homes)

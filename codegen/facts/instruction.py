@@ -19,16 +19,9 @@ fused multiply-adds of elements; what it does to memory."""
 
 @dataclass(frozen=True)
 class Reader:
-    """Reader of one processor family's code.
-
-    Attributes
-    ----------
-    decode: the instruction at a place, None where none that is known here is, or where it goes
-        stands in data.
-    stack_bytes: bytes of the largest frame that the instructions at some places make, between two
-        others.
-    has_frame_pointer: whether these make a frame pointer.
-    """
+    """Reader of one processor family's code: `decode` gives the instruction at a place, or None;
+    `stack_bytes` and `has_frame_pointer` tell of the frame that instructions at some places
+    make."""
 
     decode: Callable[[bytes, int], Instruction | None]
     stack_bytes: Callable[[bytes, int, int, Collection[int]], int]

@@ -31,12 +31,8 @@ _DEVICE_KERNEL = 2  # TVM's calling convention of kernels
 
 @dataclass(frozen=True)
 class GpuProgram:
-    """Kernels as TIR and as source text, and what launches them.
-
-    Attributes
-    ----------
-    kernels: their text alone, without the functions that all programs have.
-    """
+    """Kernels as TIR and as source text, and what launches them. `kernels` is their text alone,
+    without the functions that all programs have."""
 
     tir: Mapping[str, Any]
     kernels: str

@@ -44,14 +44,8 @@ HELD = "lw_held"
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A compiled function with the C symbol `__tvm_ffi_` and its name.
-
-    Attributes
-    ----------
-    code: the object file; empty where others bring it.
-    parameters: its arguments.
-    aligned: whether it needs arrays that are aligned to 64 bytes, as TVM's own code does.
-    """
+    """A compiled function with the C symbol `__tvm_ffi_` and its name. Its `code` is empty where
+    others bring it; `aligned` arrays are to 64 bytes, as TVM's own code needs them."""
 
     name: str
     code: bytes

@@ -56,13 +56,8 @@ class OpenKernel:
 
 @dataclass(frozen=True, eq=False)
 class OpenPlan:
-    """The calls for a box of sizes.
-
-    Attributes
-    ----------
-    slots: of the arena, each the bytes of the arrays that lie there, one after the other in time.
-    limits: of arguments that index; they are numbered with the array of sizes, which is the first.
-    """
+    """The calls for a box of sizes. `slots` of the arena have the bytes of arrays that lie there
+    in turn; `limits` are of arguments that index, numbered behind the array of sizes."""
 
     dims: tuple[Dim, ...]
     calls: tuple[Planned, ...]

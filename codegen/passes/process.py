@@ -44,13 +44,8 @@ class PassError(BuildError):
 
 @dataclass(frozen=True)
 class Passed:
-    """Result of a pass list.
-
-    Attributes
-    ----------
-    instructions: of LLVM IR, in all functions but the conversions of float16 that TVM adds.
-    given: the object file, or the text of the IR, if that was asked for.
-    """
+    """Result of a pass list: `instructions` of LLVM IR without TVM's conversions of float16, and
+    what was asked for, the object file or the text of the IR."""
 
     instructions: int
     given: bytes

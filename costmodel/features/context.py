@@ -100,11 +100,8 @@ class StoreContext:
 
 @dataclass(frozen=True, eq=False)
 class LoopContext:
-    """A loop, with what one run of it does; columns as in the module's table, not transformed.
-
-    In a program for a GPU also the bytes of shared memory, and the registers of 4 bytes, that are
-    allocated inside.
-    """
+    """A loop, with what one run of it does: columns of the module's table, not transformed. For a
+    GPU also the bytes of shared memory and the registers of 4 bytes that are allocated inside."""
 
     kind: str
     extent: Real

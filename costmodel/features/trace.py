@@ -90,14 +90,8 @@ class Trace:
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """Stands for an array of shape (n,), or (k, n), whose last axis are the configs of a batch.
-
-    Attributes
-    ----------
-    knobs: that it depends on.
-    table: its values for all combinations of their choices; None if there are too many.
-    inputs: what it is computed from then.
-    """
+    """Stands for an array of shape (n,), or (k, n), over a batch. It depends on `knobs`: `table`
+    has its values for all combinations, or else it is computed from `inputs`."""
 
     __hash__ = object.__hash__
 

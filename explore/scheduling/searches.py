@@ -24,14 +24,8 @@ _FEW = 8  # schedules that are evaluated before the time is looked at
 
 @dataclass
 class Found:
-    """Result of a search.
-
-    Attributes
-    ----------
-    state, gflops: the fastest schedule, and its speed.
-    seconds: that the search took.
-    curve: seconds and GFLOP/s, whenever a faster schedule was found.
-    """
+    """Result of a search: the fastest schedule with its speed, the seconds that it took, and a
+    `curve` of seconds and GFLOP/s, whenever a faster one was found."""
 
     state: State
     gflops: float = 0.0

@@ -30,13 +30,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class TunedKernel:
-    """Our program of a workload.
-
-    Attributes
-    ----------
-    signature: its arguments, constants and what is prepared of them.
-    prepare: lays the constants out; None where that is not needed.
-    """
+    """Our program of a workload: its arguments, and what lays the constants out, if that is
+    needed."""
 
     kernel: Kernel
     config: Config

@@ -38,14 +38,8 @@ class Part:
 
 
 class Parts:
-    """The values that lie in others.
-
-    Attributes
-    ----------
-    count: says how many iterations a loop has.
-    starts: the copies before each loop.
-    copies: those at the end of each iteration.
-    """
+    """The values that lie in others, with the copies before each loop (`starts`) and at the end of
+    each iteration. `count` says how many iterations a loop has."""
 
     def __init__(
         self,

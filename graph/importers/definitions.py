@@ -26,13 +26,8 @@ class Definitions:
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """One operator that functions of TVM's compute, since the table lacks it.
-
-    Attributes
-    ----------
-    network: the functions and their calls; it takes the `inputs` and gives the `tensors`.
-    tensors: results without a definition; their `operands` are the inputs.
-    """
+    """One operator that functions of TVM's compute: its `network` takes the `inputs` and gives the
+    `tensors`, which have no definition and the inputs as `operands`."""
 
     name: str
     network: Network
@@ -42,15 +37,9 @@ class Foreign:
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """Operators that are repeated.
-
-    Attributes
-    ----------
-    loop: the iterations; what they read of theirs are tensors without a definition.
-    parts: what an iteration computes.
-    inputs: what all of it reads of what is outside.
-    tensors: results without a definition; their `operands` are the inputs.
-    """
+    """Operators that are repeated: the iterations, whose rows and states are tensors without a
+    definition, the `parts` that one computes, what all read of what is outside, and the
+    results."""
 
     name: str
     loop: Loop[Tensor]

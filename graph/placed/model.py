@@ -23,13 +23,8 @@ from loopwright.graph.tasks import Work
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where the steps of a network run, and why. Print it, or read its attributes.
-
-    Attributes
-    ----------
-    path: the one of least predicted time.
-    others: those of all steps on the processor, and of all that can be on the GPU.
-    """
+    """Where the steps of a network run, and why. Print it, or read its attributes: the `path` of
+    least predicted time, and `others`, such as all steps on the processor."""
 
     problem: Problem
     path: Way

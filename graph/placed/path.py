@@ -27,13 +27,8 @@ Seconds = dict[str, float]
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Work that runs on one device: a step, or all steps of a loop.
-
-    Attributes
-    ----------
-    steps: their numbers, one after the other.
-    reads, makes: values that come from elsewhere, without constants, and those for others.
-    """
+    """Work that runs on one device: a step, or all steps of a loop. It `reads` values from
+    elsewhere, constants left out, and `makes` others."""
 
     steps: tuple[int, ...]
     reads: tuple[Value, ...]
@@ -66,13 +61,8 @@ class Path:
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem of a placement.
-
-    Attributes
-    ----------
-    seconds: of every unit.
-    moving: seconds of copying so many bytes to a device.
-    """
+    """The problem of a placement: `seconds` of every unit, and `moving`, those of copying so many
+    bytes to a device."""
 
     units: tuple[Unit, ...]
     seconds: tuple[Seconds, ...]

@@ -144,7 +144,6 @@ def ask_all(calls: Mapping[str, Any], seconds: float = _ALIVE) -> dict[str, Any]
 
 def board() -> Any:
     """The actor that keeps what the live view shows."""
-
     return (
         ray_package()
         .remote(num_cpus=0)(Board)

@@ -24,14 +24,8 @@ class Cache:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a machine.
-
-    Attributes
-    ----------
-    words: single facts by name, as text.
-    siblings: of each processor that may be used, those that share its core.
-    caches: of each processor.
-    """
+    """Facts of a machine: single `words` as text, and by processor that may be used, the
+    `siblings` of its core and its `caches`."""
 
     words: Mapping[str, str] = field(default_factory=dict)
     siblings: Mapping[int, str] = field(default_factory=dict)

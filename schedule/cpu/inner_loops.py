@@ -83,15 +83,9 @@ def axis_strides(hand: HandNest) -> Strides:
 
 @dataclass(frozen=True)
 class InnerLoops:
-    """Choice for the inner loops of a nest.
-
-    Attributes
-    ----------
-    vector: lanes of the vectors of the innermost loop; 1 for scalars.
-    outside: number of the outer loops around those whose results stay in registers.
-    registers: results in registers, in vectors.
-    unrolled: positions of the loops that are written out.
-    """
+    """Choice for the inner loops of a nest: lanes of the innermost loop's `vector`, 1 for scalars;
+    loops `outside` of those whose results stay in `registers` (vectors), and positions of the
+    `unrolled` ones."""
 
     vector: int
     outside: int

@@ -65,14 +65,8 @@ def is_spread(nest: Nest) -> bool:
 
 @dataclass(frozen=True)
 class _Spread:
-    """A tensor that is zero outside of a strided box, and the one nest that sums over it.
-
-    Attributes
-    ----------
-    producer: makes the tensor.
-    spans: where it may be other than zero, for each axis.
-    nest, read: the sum, and its read of the tensor.
-    """
+    """A tensor that is zero outside of a strided box (`spans`), its `producer`, and the one `nest`
+    that sums over it, by a `read`."""
 
     producer: Nest
     spans: tuple[Span, ...]
@@ -191,14 +185,8 @@ class _Spread:
 
 @dataclass(frozen=True)
 class _Phase:
-    """Every s-th value of the indices that walk a strided axis.
-
-    Attributes
-    ----------
-    values: these indices in terms of the phase's own.
-    loops: the phase's own index for each.
-    meets: whether the phase meets anything but zeros.
-    """
+    """Every s-th value of the indices that walk a strided axis: these in terms of the phase's own
+    `loops`, and whether the phase `meets` anything but zeros."""
 
     values: Mapping[Index, IndexExpr]
     loops: Mapping[Index, Index]

@@ -97,15 +97,8 @@ class _Part:
 
 @dataclass(frozen=True)
 class PaddedWindow:
-    """A reduction over a padded tensor.
-
-    Attributes
-    ----------
-    producer: makes the padded tensor.
-    nest: the reduction.
-    read: of the padded tensor.
-    walks: for each axis that meets padding, the index of its tap and its parts.
-    """
+    """A reduction `nest` with a `read` of a padded tensor, which `producer` makes. `walks` has the
+    index of the tap and the parts of each axis that meets padding."""
 
     producer: Nest
     nest: Nest

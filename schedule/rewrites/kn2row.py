@@ -56,14 +56,8 @@ def kn2row(source: Source) -> tuple[FusionGroup, ...] | None:
 
 @dataclass(frozen=True)
 class _Convolution:
-    """A sum of products over taps of a window, and over more.
-
-    Attributes
-    ----------
-    nest: the sum.
-    data, weights: what it multiplies.
-    fill: copies the data into zeros, if they are padded or spread.
-    """
+    """A sum of products of `data` and `weights` over taps of a window, and over more. `fill`
+    copies the data into zeros, if they are padded or spread."""
 
     nest: Nest
     data: Read

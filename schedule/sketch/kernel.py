@@ -30,13 +30,8 @@ class _OneNest:
 
 @dataclass(frozen=True)
 class Elementwise(_OneNest):
-    """Each thread computes a small tile of the result, alone.
-
-    Attributes
-    ----------
-    axes: the order in which neighbouring threads walk the result, the fastest axis last.
-    tiled: the last of `axes`, of which a thread has more than one element.
-    """
+    """Each thread computes a small tile of the result, alone. Neighbouring threads walk `axes`,
+    the fastest last; of those `tiled`, the last ones, a thread has more than one element."""
 
     axes: tuple[Index, ...]
     tiled: tuple[Index, ...]
@@ -116,11 +111,8 @@ class Mma(_OneNest):
 
 @dataclass(frozen=True)
 class Transpose(_OneNest):
-    """An element-wise nest whose operands lie along another axis than its result: a block copies
-    tiles of them to shared memory first.
-
-    `tiled` are the axis along which the operands are contiguous, and that of the result.
-    """
+    """An element-wise nest whose operands lie along another axis than its result: blocks copy
+    tiles to shared memory first. `tiled` are the operands' contiguous axis and the result's."""
 
     tiled: tuple[Index, Index]
     shared_reads: tuple[Read, ...]

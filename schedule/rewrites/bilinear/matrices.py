@@ -24,14 +24,8 @@ _POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2")))
 
 @dataclass(frozen=True)
 class Bilinear:
-    """`y = A ((G g) ⊙ (B d))`.
-
-    Attributes
-    ----------
-    results: m, elements of y.
-    inner, outer, data: G, of shape (multiplications, r); A, (m, multiplications); B,
-        (multiplications, elements of d).
-    """
+    """`y = A ((G g) ⊙ (B d))` with m `results` in y: `inner` is G, of shape (multiplications, r),
+    `outer` is A, (m, multiplications), and `data` is B, (multiplications, elements of d)."""
 
     results: int
     inner: Matrix

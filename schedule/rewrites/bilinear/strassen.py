@@ -148,13 +148,9 @@ def _error_growth(levels: int) -> float:
 
 @dataclass(frozen=True)
 class _Product:
-    """A nest that is a matrix product, and the program that computes it otherwise.
-
-    Attributes
-    ----------
-    left, right: its operands; along `columns` of the right one the result is contiguous.
-    rows, depth, columns: the axes that are halved: of the left one, of both, of the right one.
-    """
+    """A nest that is a matrix product of `left` and `right`, and the program that computes it
+    otherwise. `rows`, `depth` and `columns` are halved; along `columns` the result is
+    contiguous."""
 
     nest: Nest
     left: Read

@@ -25,14 +25,8 @@ _LANES = (32, 16, 8)
 
 @dataclass(frozen=True)
 class Transform:
-    """Products of an array with matrices, one for each of its first axes.
-
-    Attributes
-    ----------
-    out: what is written.
-    source: an element of the array.
-    write: where an element of the result stands, and what is written there.
-    """
+    """Products of an array with matrices, one for each of its first axes: `source` reads an
+    element, and `write` says where an element of `out` stands, and what is written there."""
 
     out: Tensor
     source: Callable[[Place], Expr]

@@ -177,13 +177,8 @@ def _global_pool(call: Call) -> Value:
 
 @dataclass(frozen=True)
 class _Regions:
-    """Regions of an image, `[region, (x, y, x, y)]`, as `RoiAlign` divides them into parts.
-
-    Attributes
-    ----------
-    half: whether places are those of the centers of elements.
-    out: how many parts there are along each axis.
-    """
+    """Regions of an image, `[region, (x, y, x, y)]`, as `RoiAlign` divides them into `out` parts
+    along each axis. `half`: places are those of the centers of elements."""
 
     table: Tensor
     scale: float
