@@ -337,11 +337,9 @@ class NestLowering:
         """Rest of a reduction axis that is not a multiple of its tile, into lane 0."""
         size = extent(across)
         rest = size % self.sizes[across]
-        tail = self.var(f"{across.name}.tail")
-        place = {
-            axis: Linear(((self.var(axis.name + ".rest"), 1),)) for axis in self.sketch.reduce
-        }
-        loops = [(next(iter(p.terms))[0], extent(a)) for a, p in place.items() if a is not across]
+        tail, once = self.var(f"{across.name}.tail"), np.minimum(rest, 1)
+        inner = {a: self.var(f"{a.name}.rest") for a in self.sketch.reduce if a is not across}
+        place = {a: Linear(((var, 1),)) for a, var in inner.items()}
         place[across] = Linear(((tail, 1),), size - rest)
 
         def update(at: dict[Index, Linear]) -> Stmt:
@@ -350,11 +348,8 @@ class NestLowering:
             )
 
         body = self.tiles.inside(self.sketch.tiled, update, "rest")
-        body = [Loop(tail, rest, "serial", tuple(body))]
-        for var, count in reversed(loops):
-            assert isinstance(var, Var)
-            body = [Loop(var, np.minimum(rest, 1) * count, "serial", tuple(body))]
-        return body
+        loops = [(var, once * extent(a), "serial") for a, var in inner.items()]
+        return wrapped(body, [*loops, (tail, rest, "serial")])
 
     def _write(
         self, at: dict[Index, Linear], acc: Buffer, along: Mapping[Index, Linear] | None = None
@@ -380,11 +375,9 @@ class NestLowering:
         if isinstance(x, IndexValue):
             return Position(to_linear(x.value, place))
         if isinstance(x, Read):
-            return (
-                held
-                if held is not None and x.tensor is self.nest.result
-                else self._load(x, place, at)
-            )
+            if held is not None and x.tensor is self.nest.result:
+                return held
+            return self._load(x, place, at)
         return rebuild(x, lambda child: self._value(child, place, at, held))
 
     def _load(self, read: Read, place: Mapping[Index, Linear], at: Mapping[Index, Linear]) -> Load:
