@@ -54,17 +54,16 @@ def _parts(number: int) -> tuple[float, float, float]:
 
 def sin(x: Expr, bind: Bind) -> Expr:
     """The sine within 1.6 ulp, of all float32."""
-    quadrant, r = _turned(bind(x), bind)
-    sine, cosine = _sine_and_cosine(r, bind)
-    odd = tirx.EQ(quadrant & integer(1), integer(1))
-    sign = tirx.Select(odd, integer(0), bits(r) & integer(~MAGNITUDE))
-    return _flipped(tirx.Select(odd, cosine, sine), sign, quadrant)
+    return _sine(*_turned(bind(x), bind), bind)
 
 
 def cos(x: Expr, bind: Bind) -> Expr:
     """The cosine within 1.6 ulp, of all float32."""
     quadrant, r = _turned(bind(x), bind)
-    quadrant = bind(quadrant + integer(1))  # cos(x) = sin(x + pi/2)
+    return _sine(bind(quadrant + integer(1)), r, bind)  # cos(x) = sin(x + pi/2)
+
+
+def _sine(quadrant: Expr, r: Expr, bind: Bind) -> Expr:
     sine, cosine = _sine_and_cosine(r, bind)
     odd = tirx.EQ(quadrant & integer(1), integer(1))
     sign = tirx.Select(odd, integer(0), bits(r) & integer(~MAGNITUDE))
