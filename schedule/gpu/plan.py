@@ -24,15 +24,9 @@ from loopwright.schedule.gpu.rules import shared_reads
 from loopwright.schedule.gpu.shared_tile import is_transposed, shared_order
 from loopwright.schedule.gpu.tile_sizes import tiled_axes
 from loopwright.schedule.loops.statements import leaves
-from loopwright.schedule.program.canonical import (
-    Program,
-    drop_units,
-    fresh,
-    merge_axes,
-    split_divisions,
-)
+from loopwright.schedule.program.canonical import Program, drop_units, merge_axes, split_divisions
 from loopwright.schedule.program.fusion import can_inline, inline
-from loopwright.schedule.program.nest import Nest
+from loopwright.schedule.program.nest import Nest, fresh
 from loopwright.schedule.program.plan import FusionGroup, groups_of, has_reuse
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.target import Gpu
@@ -191,10 +185,6 @@ def _pads_inlined(program: Program, outputs: tuple[Tensor, ...]) -> Program:
         if not any(leaves(r, current.extents) for r in current.reads()):
             continue
         readers = [n for n in program if any(r.tensor is nest.out for r in n.reads())]
-        if readers and _few_uses(current, readers):
+        if readers and sum(n.steps for n in readers) <= GPU.inlined_uses * current.size:
             program = inline(program, current)
     return program
-
-
-def _few_uses(producer: Nest, readers: list[Nest]) -> bool:
-    return sum(n.steps for n in readers) <= GPU.inlined_uses * producer.size

@@ -182,7 +182,7 @@ def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
         if not isinstance(x, Gather):
             return rebuild(x, without)
         if x not in made:
-            name = _unused(f"{nest.out.name}_{x.table.tensor.name}", names)
+            name = fresh(f"{nest.out.name}_{x.table.tensor.name}", names)
             used = set(indices_in(x))
             axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
             out = Tensor(name, tuple(map(extent, axes)), x.dtype)
@@ -197,7 +197,7 @@ def _row_before(nest: Nest, names: set[str]) -> tuple[Nest, Nest]:
     """An order of elements that lie in a tensor, and the nest that puts them there."""
     used = set(indices_in(nest.body))
     axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
-    name = _unused(f"{nest.out.name}_row", names)
+    name = fresh(f"{nest.out.name}_row", names)
     out = Tensor(name, tuple(map(extent, axes)), nest.body.dtype)
     index = tuple(i.affine() for i in axes)
     return Nest(out, index, axes, (), None, nest.body, out), replace(nest, body=Read(out, index))
@@ -208,10 +208,11 @@ def _is_plain(x: Expr) -> bool:
     return isinstance(x, Read) and all(p.plain() or not p.terms for p in x.index)
 
 
-def _unused(name: str, names: set[str]) -> str:
-    while name in names:
+def fresh(name: str, taken: set[str]) -> str:
+    """The name, with underscores behind it until it is none of those `taken`, to which it goes."""
+    while name in taken:
         name += "_"
-    names.add(name)
+    taken.add(name)
     return name
 
 

@@ -24,10 +24,10 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, drop_units, fresh, substitute_axes
+from loopwright.schedule.program.canonical import Program, drop_units, substitute_axes
 from loopwright.schedule.program.fusion import can_inline, inline
 from loopwright.schedule.program.heuristics import PROGRAM
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.padding import Span, box
 
 

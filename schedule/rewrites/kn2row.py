@@ -22,9 +22,9 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh, indices_in, places_of, unused
+from loopwright.schedule.program.canonical import Program, indices_in, places_of, unused
 from loopwright.schedule.program.footprint import indices
-from loopwright.schedule.program.nest import Nest, extent, positions
+from loopwright.schedule.program.nest import Nest, extent, fresh, positions
 from loopwright.schedule.program.plan import FusionGroup, decomposed, grouped
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten

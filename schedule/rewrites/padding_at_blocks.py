@@ -22,9 +22,9 @@ from loopwright.dsl.expr import Const, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh, substitute_axes
+from loopwright.schedule.program.canonical import Program, substitute_axes
 from loopwright.schedule.program.fusion import can_inline
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.padding import Span, box
 from loopwright.schedule.program.plan import (
     FusionGroup,

@@ -23,8 +23,8 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.canonical import Program
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.plan import (
     FusionGroup,
     Prefetch,

@@ -19,8 +19,8 @@ from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import fresh, moved, placed, places_of, written
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.canonical import moved, placed, places_of, written
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import FusionGroup, finished
 from loopwright.schedule.rewrites.bilinear.match import Convolution

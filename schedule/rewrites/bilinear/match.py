@@ -18,9 +18,9 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.numerics import BOUND
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import fresh, moved, placed, places_of
+from loopwright.schedule.program.canonical import moved, placed, places_of
 from loopwright.schedule.program.fusion import inlined
-from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.program.nest import Nest, extent, fresh, stride
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import TileOrigin
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, bilinear

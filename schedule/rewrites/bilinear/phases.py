@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.schedule.program.canonical import fresh, moved, placed, places_of, written
-from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.program.canonical import moved, placed, places_of, written
+from loopwright.schedule.program.nest import Nest, extent, fresh, stride
 from loopwright.schedule.program.plan import FusionGroup, TileOrigin, finished
 from loopwright.schedule.rewrites.bilinear.match import (
     Convolution,

@@ -26,7 +26,6 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.schedule.program.canonical import (
     drop_units,
-    fresh,
     merge_axes,
     moved,
     placed,
@@ -35,7 +34,7 @@ from loopwright.schedule.program.canonical import (
     written,
 )
 from loopwright.schedule.program.constants import constants_of
-from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.program.nest import Nest, extent, fresh, stride
 from loopwright.schedule.program.plan import (
     FusionGroup,
     TileOrigin,

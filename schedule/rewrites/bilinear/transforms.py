@@ -15,8 +15,8 @@ from fractions import Fraction
 from loopwright.dsl.expr import Binary, Const, Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.schedule.program.canonical import fresh, places_of
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.canonical import places_of
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.rewrites.bilinear.matrices import Matrix
 
 Place = tuple[Affine, ...]
