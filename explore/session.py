@@ -247,16 +247,13 @@ class Session:
                 of.get(m.codegen or "", target),
                 machine,
                 m,
-                numerics=self._numerics(m),
+                numerics=self.space.whole.sketch(m.config.sketch).numerics,
                 seed=self.seed,
                 session=name,
             )
             for m in measurements
         ]
         return self.recorder.add(records)
-
-    def _numerics(self, measurement: Measurement) -> Numerics:
-        return self.space.whole.sketch(measurement.config.sketch).numerics
 
     def flush(self) -> None:
         """Store what was measured since the last time."""

@@ -61,7 +61,7 @@ class ZeroShot(Strategy):
         guesses = self.encoded.guesses(GUESSES * len(self.encoded.space.sketches), self.rng)
         new = guesses[np.isin(guesses[:, 0], kept)]
         for _ in range(1 + ROUNDS):
-            new = self._new(new, points)
+            new = distinct(np.concatenate([points, new]))[len(points) :]
             if len(new):
                 more, more_rows = self._scored(new)
                 points = np.concatenate([points, new])
@@ -83,7 +83,3 @@ class ZeroShot(Strategy):
     def _best(self, points: Points, scores: np.ndarray, sketch: int) -> Points:
         own = np.flatnonzero(points[:, 0] == sketch)
         return points[own[np.argsort(-scores[own], kind="stable")[:BEST]]]
-
-    def _new(self, points: Points, known: Points) -> Points:
-        """Points that are not known yet, each once."""
-        return distinct(np.concatenate([known, points]))[len(known) :]

@@ -127,7 +127,7 @@ class _Reader:
         if not isinstance(binding, relax.VarBinding):
             raise NotPlannable(f"it has a {type(binding).__name__}")
         value = binding.value
-        if isinstance(value, relax.Call) and _is_call_tir(value):
+        if isinstance(value, relax.Call) and getattr(value.op, "name", "") == "relax.call_tir":
             self.values[binding.var] = self.call(binding.var, value)
         else:
             self.values[binding.var] = self.value(value)
@@ -188,7 +188,3 @@ def check_arrays(what: str, count: int) -> None:
     """Raises `NotPlannable` for more arrays than our run-time calls something with."""
     if count > MOST_ARGUMENTS:
         raise NotPlannable(f"{what} takes {count} arrays; {MOST_ARGUMENTS} may be")
-
-
-def _is_call_tir(call: Any) -> bool:
-    return getattr(call.op, "name", "") == "relax.call_tir"

@@ -22,7 +22,7 @@ from loopwright.graph.importers.onnx.call import (
     operator,
     shape_of,
 )
-from loopwright.graph.importers.onnx.operators.convolution import Pads, Window
+from loopwright.graph.importers.onnx.operators.convolution import Window
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.sampling import Coordinate, product_of, taps_along
@@ -64,10 +64,6 @@ def _pool(call: Call) -> _Pool:
     return _Pool(replace(window, pads=tuple(pads)), tuple(out), taps)
 
 
-def _padded(x: Tensor, pads: Pads, fill: float) -> Tensor:
-    return pad(x, ((0, 0), (0, 0), *pads), fill)
-
-
 @operator("MaxPool")
 def _max_pool(call: Call) -> list[Value]:
     x, pool = call.tensor(0), _pool(call)
@@ -80,7 +76,7 @@ def _max_pool(call: Call) -> list[Value]:
 
 
 def _windows(call: Call, x: Tensor, pool: _Pool, fill: float, op: str) -> Tensor:
-    wide = _padded(x, pool.window.pads, fill)
+    wide = pad(x, ((0, 0), (0, 0), *pool.window.pads), fill)
     w = pool.window
 
     def body(n: Index, c: Index, *y: Index) -> Expr:
