@@ -21,14 +21,8 @@ from loopwright.schedule.target import Target
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Equal work in a network, tuned once.
-
-    Attributes
-    ----------
-    workload: the work, with the names of the first step that does it.
-    steps: the numbers of the steps that do it.
-    count: how often one call of the network does it; steps in loops count for each iteration.
-    """
+    """Equal work in a network, tuned once, with the names of the first step that does it. `steps`
+    are the numbers of all that do; one call does it `count` times, iterations included."""
 
     workload: Workload
     name: str

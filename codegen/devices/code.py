@@ -16,16 +16,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel of a function.
-
-    Attributes
-    ----------
-    kernel: its name in the code.
-    arguments: its buffers, in the order of its parameters: numbers of those of its function,
-        arguments first and then workspaces.
-    grid, block: blocks, and threads of a block.
-    shared_bytes: shared memory of a block that is asked for at the launch.
-    """
+    """One kernel of a function, by its name in the code. `arguments` are numbers of its function's
+    buffers, in the order of its parameters: arguments first, then workspaces. `grid` and `block`
+    count blocks and threads; `shared_bytes` are asked for at the launch."""
 
     kernel: str
     arguments: tuple[int, ...]

@@ -35,16 +35,9 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class OpenCosts:
-    """What was measured when libraries were joined.
-
-    Attributes
-    ----------
-    launch: seconds of a call on the processor, without its kernel.
-    kernel: NN+C of its kernel; None where the sizes of `known` are all that a GPU takes.
-    known: seconds of its kernel at some sizes.
-    gpu: the sum of each library of the GPU, by its sizes.
-    least: seconds of moving next to nothing to the GPU, and back.
-    """
+    """What was measured when libraries were joined: seconds of a call on the processor without its
+    kernel, NN+C of the kernel (None where the GPU takes no sizes but those `known`), the sum of
+    each library of the GPU, and the `least` seconds of a move there, and back."""
 
     launch: float
     kernel: TimeModel | None

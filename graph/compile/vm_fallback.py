@@ -35,17 +35,9 @@ from loopwright.transfer.records.store import Record
 
 @dataclass(frozen=True, eq=False)
 class VmWork:
-    """The work of such a model.
-
-    Attributes
-    ----------
-    module: its fused module.
-    tasks: the distinct workloads in it, those with the most arithmetic first.
-    fallback: the functions that keep TVM's path, with the reasons.
-    source: the model that it is of.
-    reason: why it is more than a list of calls.
-    numerics: what programs may do to rounding errors.
-    """
+    """The work of such a model: its fused module, the distinct workloads, those with the most
+    arithmetic first, the functions that keep TVM's path with the reasons, and the `reason` why it
+    is more than a list of calls."""
 
     module: Any
     tasks: tuple[Task, ...]

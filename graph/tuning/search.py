@@ -45,15 +45,9 @@ LEAST_BUILT = 2
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of a search, as the parameters of `tune_model` say.
-
-    Attributes
-    ----------
-    watch: is given every turn of a task; if it is not given, `tell` is given a line.
-    clock: books the time; minutes count from its beginning.
-    building: seconds that building the network takes, of which a budget in minutes keeps so many
-        back; a share of it where that is not known.
-    """
+    """Options of a search, as the parameters of `tune_model` say. `watch` is given every turn of a
+    task, else `tell` a line. `clock` books the time from its beginning. A budget in minutes keeps
+    `building` seconds back, or a share of it where that is None."""
 
     seed: int = 0
     only: Sequence[int] | None = None

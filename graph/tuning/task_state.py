@@ -23,16 +23,9 @@ RECENT = 2
 
 @dataclass
 class TaskState:
-    """State of the search of one task.
-
-    Attributes
-    ----------
-    curve: the lowest cost in seconds after each batch; infinite while nothing worked.
-    exhausted: whether nothing is left to measure.
-    measured: how many candidates this search measured.
-    ahead: what is to be measured next, where that is chosen already, or being chosen.
-    learning: where that goes on meanwhile.
-    """
+    """State of the search of one task. `curve` has the lowest cost in seconds after each batch,
+    infinite while nothing worked. `measured` counts this search's candidates. What is to be
+    measured next may be chosen `ahead`, where `learning` goes on meanwhile."""
 
     task: Task
     session: Session
@@ -112,15 +105,9 @@ class TaskState:
 
 @dataclass(frozen=True)
 class TuningRound:
-    """Progress after a round of a task; as text, a line about it.
-
-    Attributes
-    ----------
-    states: of all tasks; `state` is that of the one.
-    before: its lowest cost before, in seconds.
-    trials: candidates measured of all tasks, by this search.
-    seconds: since it began; `left`: until the budget is used up, at this pace.
-    """
+    """Progress after a round of a task, its `state` among those of all; as text, a line. `before`
+    is its lowest cost in seconds before; trials and seconds are of this search, and `left` until
+    the budget is used up, at this pace."""
 
     states: Sequence[TaskState]
     state: TaskState

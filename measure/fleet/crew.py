@@ -35,17 +35,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Machine:
-    """One machine of a crew.
-
-    Attributes
-    ----------
-    actor: its `Station`, as Ray hands it out.
-    facts: what it told of itself (`Station._facts`).
-    factor: how much longer it takes than the typical machine; None before it is calibrated.
-    anchor: what tells whether it drifts, last measured at `anchored`, by the monotonic clock.
-    unsure: what it measured since its anchor was measured, as workloads and configs.
-    losses: how often its process was lost; `rests` until it may be there again.
-    """
+    """One machine of a crew, with its `Station` as Ray hands it out and what that told of itself.
+    `factor` is how much longer it takes than the typical machine, None at first. The `anchor`,
+    last measured at `anchored`, tells of drift; what came since is `unsure`. It was lost `losses`
+    times, and `rests`."""
 
     name: str
     actor: Any

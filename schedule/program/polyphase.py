@@ -195,15 +195,9 @@ class _Phase:
 
 @dataclass(frozen=True)
 class _Walk:
-    """Walk of the sum along a strided axis.
-
-    Attributes
-    ----------
-    span: where the axis may be other than zero.
-    position: the subscript.
-    axis, tap: the index of the result and the one of the sum that decide whether the subscript
-        meets zeros: all others move it by multiples of the stride. None for none.
-    """
+    """Walk of the sum along a strided axis, which may be other than zero in a `span`, by the
+    subscript `position`. The index `axis` of the result and the `tap` of the sum, or None, decide
+    whether it meets zeros: all others move it by multiples of the stride."""
 
     span: Span
     position: Affine

@@ -13,15 +13,9 @@ from loopwright.graph.importers.onnx.call import Array, Call, Value
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Facts of a loop that are known before it runs.
-
-    Attributes
-    ----------
-    count: the number of its iterations.
-    same: the states that stay as they are, by their numbers.
-    rows: what others are before each iteration.
-    last: what all of these are after the last one.
-    """
+    """Facts of a loop that are known before it runs, states by their numbers: its `count` of
+    iterations, those that stay the `same`, `rows` of others before each iteration, and the `last`
+    of all."""
 
     count: int
     same: dict[int, Array]

@@ -61,15 +61,9 @@ class Part:
 
 @dataclass(frozen=True)
 class AxisAlgorithm:
-    """The algorithm of a whole axis: `results ((weights w) ⊙ (data d))`.
-
-    Attributes
-    ----------
-    weights: what the taps are multiplied by, of shape (weights, taps).
-    parts: which rows are multiplied by which weights.
-    data, results: how the rows are made of the data, and the results of the rows.
-    error_growth: how much larger rounding errors may be than in the sums themselves.
-    """
+    """The algorithm of a whole axis, `results ((weights w) ⊙ (data d))`, with weights of shape
+    (weights, taps). `parts` say which rows are multiplied by which weights. Rounding errors may be
+    `error_growth` times those of the sums."""
 
     weights: Matrix
     parts: tuple[Part, ...]
