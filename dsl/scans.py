@@ -58,7 +58,7 @@ def scan_of(
 
 
 def _room(test: Expr) -> Affine | None:
-    """What is more than 0 where a comparison of indices holds; None of any other test."""
+    """An expression above 0 where a comparison of indices holds; None of any other test."""
     between = gap(test)
     if between is None or not isinstance(test, Binary):
         return None

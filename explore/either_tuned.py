@@ -16,7 +16,7 @@ from loopwright.explore.tuned import Tuned
 
 @dataclass(frozen=True)
 class EitherTuned:
-    """What `tune` found on the processor and on a GPU: `parts` by target, such as "opencl", or of
+    """Results of `tune` on the processor and on a GPU: `parts` by target, such as "opencl", or of
     a workload with dims by target and size, such as "opencl n=128"."""
 
     parts: Mapping[str, Tuned | OpenTuned]

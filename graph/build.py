@@ -145,7 +145,7 @@ def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
-    """What reads a model of open axes at some of its sizes."""
+    """A function that reads a model of open axes at some of its sizes."""
 
     def read(whole: Any, given: Inputs) -> Work:
         work = import_model(whole, given, target, layout, numerics=numerics)

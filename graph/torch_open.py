@@ -25,7 +25,7 @@ class OpenAxes:
 
     @staticmethod
     def found(graph: Any) -> OpenAxes | None:
-        """Those of a graph; None where some size is no symbol itself, or there are too many."""
+        """Open axes of a graph; None where a size is no symbol itself, or there are too many."""
         of: dict[int, dict[int, str]] = {}
         numbers: dict[int, str] = {}
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]

@@ -123,7 +123,7 @@ def _view_of(base: Any, output: Any, given: bool) -> tuple[Any, Any]:
 
 
 def _reach(x: Any) -> int:
-    """How many elements of memory lie between a tensor's first and its last, these included."""
+    """Elements of memory from a tensor's first to its last, these included."""
     return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride())) if x.numel() else 0
 
 

@@ -34,7 +34,7 @@ AVX512 = VectorSet(16, 32, (30, 26, 20, 12, 0), True)
 
 
 class Uncovered(Exception):  # noqa: N818 - a reason, not an error
-    """What of a tree is not covered here: another code generator takes it."""
+    """Part of a tree that is not covered here: another code generator takes it."""
 
 
 class Crowded(Uncovered):

@@ -49,7 +49,7 @@ class _Use:
 
 
 def homes_of(buffer: Buffer, rest: tuple[Stmt, ...], most_lanes: int) -> Homes | None:
-    """How a register tile lies in registers of so many lanes; None where it lies in memory."""
+    """Registers of a tile, of so many lanes each; None where it lies in memory."""
     loops: dict[Var, Loop] = {}
     uses = list(_uses(buffer.name, rest, loops, None, ()))
     if not uses:

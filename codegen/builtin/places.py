@@ -40,7 +40,7 @@ class Access:
 
 
 class Places(Subscripts):
-    """Where the buffers of one function lie.
+    """Places of the buffers of one function.
 
     Attributes
     ----------

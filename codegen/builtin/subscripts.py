@@ -10,7 +10,7 @@ from loopwright.codegen.builtin.function import Function
 from loopwright.schedule.tree.grammar import Linear, Quotient, Term, Var
 
 MOST = 1 << 30
-"""Of a displacement or a step, which has to fit an instruction."""
+"""Bound of a displacement or a step, which has to fit an instruction."""
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ Parts = tuple[tuple[Variable, int], ...]
 
 
 class Subscripts:
-    """What is known of the variables of one function: `fixed` ones, of loops that are written out,
+    """Facts of the variables of one function: `fixed` ones, of loops that are written out,
     and all other `known` ones; the vector loop's `lane`; and, of a plain loop that goes by vectors
     (`split`), the loop over these and their lanes."""
 

@@ -229,7 +229,7 @@ class Vectors:
         return self._floats(_PREDICATES[word], lanes, one, other)
 
     def unordered(self, lanes: int, value: Value) -> Value:
-        """Whether a value is NaN."""
+        """Return whether a value is NaN."""
         return self._floats(_UNORDERED, lanes, value, value)
 
     def _floats(self, predicate: int, lanes: int, one: Value, other: Value) -> Value:
@@ -255,7 +255,7 @@ class Vectors:
         return self.apply("korw" if self.set.extended else "vorps", lanes, one, other)
 
     def negated(self, lanes: int, mask: Value) -> Value:
-        """What is not true."""
+        """The negation of a mask."""
         if self.set.extended:
             return self.apply("knotw", lanes, mask)
         ones = self.constant(0xFFFFFFFF, lanes)

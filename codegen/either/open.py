@@ -35,7 +35,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class OpenCosts:
-    """What was measured when libraries were joined: seconds of a call on the processor without its
+    """Measurements of libraries that are joined: seconds of a call on the processor without its
     kernel, NN+C of the kernel (None where the GPU takes no sizes but those `known`), the sum of
     each library of the GPU, and the `least` seconds of a move there, and back."""
 
@@ -105,7 +105,7 @@ class OpenEither:
         return self._choose(inputs).choice
 
     def on_gpu(self, /, *inputs: Any) -> Callable[..., Any]:
-        """What runs calls of these shapes on the GPU: the library that is predicted to end first.
+        """The library that runs calls of these shapes on the GPU, by prediction the fastest.
         Raises `ShapeError` where it has none for them."""
         values, _ = self._sizes(tuple(map(_place, inputs)))
         serving = self._serving(values, set())

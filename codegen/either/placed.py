@@ -110,7 +110,7 @@ class PlacedLibrary:
         return self.cpu.inputs
 
     def explain(self) -> str:
-        """Which step runs where, with the times that were predicted where it was built."""
+        """The device of each step, with the times that were predicted where it was built."""
         if self.missing:
             return f"all on the processor: {self.missing}\n{self._explanation}"
         return self._explanation

@@ -120,7 +120,7 @@ def _text(name: str, function: Any, kind: str) -> str:
 
 _COMPILE = "tvm_callback_cuda_compile"
 _WRITES: ContextVar[bool] = ContextVar("_WRITES", default=False)
-"""Whether TVM is asked for the text of one of our kernels, in this thread."""
+"""True where TVM is asked for the text of one of our kernels, in this thread."""
 
 
 @functools.cache

@@ -269,8 +269,8 @@ class Library:
 
     @property
     def codegen(self) -> str:
-        """What made the code, where `codegen="builtin"` was asked for: "builtin", or "llvm" with
-        the reason; the target's kind where it was not."""
+        """The maker of the code: "builtin", or "llvm" with the reason, where `codegen="builtin"`
+        was asked for; else the target's kind."""
         made = str(self.origin.extra.get("codegen", self.origin.target.split(" ")[0]))
         reason = self.origin.extra.get("not_builtin")
         if not reason:
@@ -279,7 +279,7 @@ class Library:
 
     @property
     def passes(self) -> str:
-        """What LLVM did with the program, where `passes=` was given; else nothing."""
+        """Passes by which LLVM compiled the program, where `passes=` was given; else nothing."""
         return str(self.origin.extra.get("passes", ""))
 
     def source(self, kind: str) -> str:

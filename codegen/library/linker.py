@@ -193,7 +193,7 @@ def _cached_object(compiler: Compiler, source: str) -> Path:
 
 
 def cached_file(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
-    """What `make` writes to a path, kept in the user's cache by the hash of `parts`: see
+    """The file that `make` writes, kept in the user's cache by the hash of `parts`: see
     `runtime_objects`. Raises `BuildError`."""
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     for folder in _cache_folders():

@@ -31,7 +31,7 @@ from loopwright.schedule.tree.formula import Formula
 
 Number = Formula | int
 SYMBOL = "lw_weights"
-"""What a plan knows its weights as."""
+"""Name of the weights in a plan."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ _ROUNDER = 1.5 * 2.0**52
 _TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBB
 """2/pi times 2^240."""
 _RANGES = (0, *(2.0 ** (28 + 25 * n) for n in range(4)))
-"""Where arguments begin that have the same parts of 2/pi."""
+"""Starts of the ranges of arguments that have the same parts of 2/pi."""
 
 
 def _parts(number: int) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, workload
 
 Redefinition = Callable[[Tensor], None]
-"""What defines a tensor."""
+"""A function that defines a tensor."""
 
 
 def redefined(given: Workload, how: Callable[[Definition], Redefinition | None]) -> Workload:

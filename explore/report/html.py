@@ -117,7 +117,7 @@ def _tree(tuned: SearchResult) -> str:
 
 
 def _standing(tuned: SearchResult, found: tuple[Bound, ...], peak: float | None) -> str:
-    """Which bound the program stands at, all bounds, and the roofline."""
+    """The bound that the program stands at, all bounds, and the roofline."""
     if not found:
         return ""
     from loopwright.measure.bounds import standing

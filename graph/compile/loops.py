@@ -1,4 +1,4 @@
-"""Where the values of loops lie: a row in its array, a state in two places by turns.
+"""Places of the values of loops: a row in its array, a state in two places by turns.
 
 An iteration reads the one place of a state and writes the other, so that nothing is copied between
 iterations but what lies elsewhere: a state that is an output, too.

@@ -145,9 +145,8 @@ class TunedModel:
 
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan, by the name of its function, "copy" for
-        copies, in a few calls after some others; on the data of `examples` if no inputs are given.
-        An entry in a loop has those of all iterations together.
-        Raises `ShapeError` for wrong ones."""
+        copies, on the data of `examples` if no inputs are given. An entry in a loop has those of
+        all iterations. Raises `ShapeError`."""
         library = self.library
         parameters = library.signature.main_parameters
         wanted = library.signature.inputs

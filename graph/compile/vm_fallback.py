@@ -147,7 +147,7 @@ def build_vm(work: VmWork, target: Target, records: Mapping[str, Record]) -> VmM
 
 
 def _given_back(result: Any, kind: Callable[[Any], Any]) -> Any:
-    """What the machine returned as arrays; a shape is an array of int64, as in ONNX."""
+    """Arrays of what the machine returned; a shape is an array of int64, as in ONNX."""
     if isinstance(result, tvm_ffi.Array):
         return tuple(_given_back(each, kind) for each in result)
     return kind(result.numpy() if hasattr(result, "numpy") else np.array(result, np.int64))

@@ -173,7 +173,7 @@ def _digest(data: Array) -> tuple[bytes, int]:
 
 
 def _key(step: Family | Workload) -> Any:
-    """What equal steps have in common."""
+    """A key that equal steps share."""
     if isinstance(step, Workload):
         return step.key
     formulas: list[str] = []

@@ -68,7 +68,7 @@ def gpu_steps(
     policy: str,
     besides: Mapping[str, Record] | None = None,
 ) -> GpuSteps:
-    """What builds the steps of a network for a GPU, by the best records there are."""
+    """The builder of a network's steps for a GPU, by the best records there are."""
     found: Mapping[str, Record] = {}
     if records is not None:
         found = best_records(work, gpu, records, policy, fingerprint() | facts(gpu))

@@ -1,12 +1,10 @@
 """Placement of a network's steps on two devices, as a shortest path.
 
-The nodes are the steps in their order, each with a state: on which devices every value lies that
-is still wanted. An edge runs the next step on one device, and first moves there what it reads and
-is not there yet. Its length is the time of both. Values are moved when they are first wanted and
-stay where they were, so that the shortest path is the best placement in this order.
+The nodes are the steps in their order, each with the devices on which every live value lies. An
+edge runs the next step on one device, after it moved there what it reads. Its length is the time
+of both. Values stay where they are, so that the shortest path is the best placement in this order.
 
-States grow with the number of values that live at once. `_STATES` of them are kept for each step,
-those with the shortest paths; with no more, the result is exact.
+Of each step `_STATES` are kept, those with the shortest paths; with no more, the result is exact.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The Ray cluster that a fleet is: how it is reached, and which actors of it measure.
 
-Every node that offers the resource `RESOURCE` has one actor (`station.Station`), which holds that
-resource for as long as it lives. So Ray itself sees to it that a machine has one measurement at a
-time, and the calls that wait for an actor are the queue of its machine.
-The actor `Board` keeps what tuners tell of themselves, for the live view.
+Every node that offers the resource `RESOURCE` has one actor (`station.Station`), which holds it
+for life. So a machine has one measurement at a time, and calls that wait are its queue. `Board`
+keeps what tuners tell of themselves, for the live view.
 """
 
 from __future__ import annotations

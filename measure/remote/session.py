@@ -204,7 +204,7 @@ class Session:
         return frame
 
     def _left(self) -> LinkError | None:
-        """Why the worker left, if it said so before its stream ended."""
+        """The worker's reason to leave, if it said one before its stream ended."""
         try:
             self._answer(0.0)
         except LinkError as error:

@@ -326,7 +326,7 @@ class HandLowering:
         return made
 
     def _place(self, at: _At) -> dict[Index, Linear]:
-        """Where every axis stands, as far as it is known."""
+        """The place of every axis, as far as it is known."""
         return {axis: at[axis.name] for axis in self.nest.extents if axis.name in at}
 
     def _value(self, x: Expr, at: _At, held: Load | None, packed: bool) -> Expr:

@@ -168,7 +168,7 @@ class RecordStore:
         *,
         machine: Mapping[str, str] | None = None,
     ) -> str:
-        """Why `best` finds nothing: the nearest records, and the fields that differ."""
+        """The reason why `best` finds nothing: the nearest records, and fields that differ."""
         if self.best(workload, target, policy, machine=machine) is not None:
             return f"{self.location} has records of {workload.key} that serve: this is no miss."
         wanted = _wanted(workload, target, machine, None, policy)

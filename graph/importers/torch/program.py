@@ -336,7 +336,7 @@ def _example(x: Tensor, shape: Sequence[int]) -> Any:
 
 
 def _before_any_number(module: Any) -> int | None:
-    """How many arguments stand before `*args`; None for a module that takes no such."""
+    """Number of arguments before `*args`; None for a module that takes no such."""
     kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
     star = inspect.Parameter.VAR_POSITIONAL
     return kinds.index(star) if star in kinds else None

@@ -1,10 +1,9 @@
 """Winograd by phases: windows that move by more than one element, with few weights.
 
-`winograd` takes the phases of a window for channels: all of them go through one algorithm, which
-multiplies the only tap of the odd phase of three with as many sums of the data, by weights that
-are equal. Here every phase has an algorithm of its own (`whole_axis`). An axis of a small image is
-transformed as a whole, so that products with one weight are the rows of one matrix. What all
-products of some filters make stays in a thread's cache, until their results are made of it.
+`winograd` takes the phases of a window for channels, all of which go through one algorithm. Here
+every phase has its own (`whole_axis`). An axis of a small image is transformed as a whole, so that
+products with one weight are the rows of one matrix. Products of some filters stay in a thread's
+cache, until their results are made of them.
 """
 
 from __future__ import annotations

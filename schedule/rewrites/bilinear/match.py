@@ -254,7 +254,7 @@ def merged(parts: Sequence[Index], axes: Sequence[Index]) -> tuple[tuple[Index, 
 
 
 def within(read: Read, value: Expr) -> Expr:
-    """What is read, and 0 behind the tensor, where only phases with fewer taps read."""
+    """The element read, and 0 behind the tensor, where only phases with fewer taps read."""
     for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
         if p.bounds({i: extent(i) for i in p.indices()})[1] >= size:
             inside = Binary("lt", IndexValue(p), Const(size, "int32"))

@@ -93,7 +93,7 @@ class Stored:
         return dict(self.database.read(query))
 
     def known(self, names: Sequence[bytes]) -> frozenset[bytes]:
-        """Which of some digests are those of records."""
+        """Those of some digests that records have."""
         query = select(records.c.digest).where(records.c.digest.in_(names))
         return frozenset(name for (name,) in self.database.read(query))
 

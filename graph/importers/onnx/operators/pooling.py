@@ -37,7 +37,7 @@ class _Pool:
     taps: tuple[Index, ...]
 
     def at(self, y: Sequence[Index]) -> list[Any]:
-        """Where the window stands, in the coordinates of the image that is not padded."""
+        """The place of the window, in the coordinates of the image that is not padded."""
         w = self.window
         return [
             i * s + r * d - before
@@ -87,7 +87,7 @@ def _windows(call: Call, x: Tensor, pool: _Pool, fill: float, op: str) -> Tensor
 
 
 def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
-    """Where in the whole tensor the first greatest element of each window lies."""
+    """The place in the whole tensor of the first greatest element of each window."""
     shape = call.shape()
     spatial = shape[2:]
     order = range(len(spatial))
@@ -190,7 +190,7 @@ class _Regions:
         return _Regions(call.tensor(1), float(call.get("spatial_scale", 1.0)), half, out)
 
     def start(self, r: Index, d: int) -> Expr:
-        """Where a region begins along an axis."""
+        """The start of a region along an axis."""
         return self._end(r, 1 - d)
 
     def length(self, r: Index, d: int) -> Expr:

@@ -69,7 +69,7 @@ def reshaped(call: Call, value: Value, shape: Sequence[int], name: str = "reshap
 
 
 def _places(old: Sequence[int], new: Sequence[int], at: Sequence[Index]) -> tuple[Affine, ...]:
-    """Where an element of the shape `new` lies in `old`: axes are matched as far as their extents
+    """Places in `old` of an element of the shape `new`: axes are matched as far as their extents
     agree, so that most stay plain indices."""
     places: list[Affine] = []
     a = b = 0
