@@ -102,8 +102,7 @@ def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
 
 def _preparation(made: Program, sig: Signature) -> Library:
     """Library that lays the constants out, from constants to prepared arrays. It runs now, on this
-    machine, whatever the program is for. It runs now, on this machine, whatever the program is
-    for."""
+    machine, whatever the program is for."""
     tree, here = made.tree, resolve("cpu", 1)
     function = emit_preparation("main", tree, here)
     code = object_file(compiled({"main": function}, here, optimized=False))
