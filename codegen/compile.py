@@ -11,8 +11,7 @@ import tvm
 
 from loopwright.codegen.builtin.compile import compile_builtin
 from loopwright.codegen.c.source import compile_source, glue, kernels
-from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
-from loopwright.codegen.gpu.source import gpu_program
+from loopwright.codegen.gpu.source import compile_gpu, gpu_program, gpu_sources
 from loopwright.codegen.library.linker import architecture, disassembly
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.passes.pipeline import Pipeline

@@ -233,10 +233,7 @@ class GpuCall:
 
 
 def load_code(signature: Signature, blob: bytes, origin: Origin | None = None) -> GpuLibrary:
-    """The library of a blob that `GpuCode.to_bytes` made, on this machine's device.
-
-    Raises `TargetError`, `BuildError` or `LibraryError`, as `load_program` does.
-    """
+    """The library of a blob of `GpuCode.to_bytes`, on this machine. Raises as `load_program`."""
     code = GpuCode.from_bytes(blob)
     return GpuLibrary(signature, code, load_program(code), origin or Origin())
 

@@ -1,12 +1,12 @@
-"""From the loop tree of a GPU program to source text and the plan of its launches."""
+"""From the loop tree of a GPU program to source text, the plan of its launches, and code."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from loopwright.codegen.devices.code import Launch, Plan
+from loopwright.codegen.devices.code import GpuCode, Launch, Plan
+from loopwright.codegen.devices.nvidia import compile_cuda, compile_ptx
 from loopwright.codegen.gpu.emit import emit_kernel, used_buffers, written_buffers
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
@@ -203,3 +204,28 @@ def _pragmas(texts: list[str]) -> str:
     if any("__kernel" in t and re.search(r"\bdouble\b", t) for t in texts):
         return "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
     return ""
+
+
+def compile_gpu(tree: Tree, target: Target, draft: bool = False) -> GpuCode:
+    """The code of a tree of one config: a fat binary (a cubin alone in a draft), or OpenCL
+    source, which its driver compiles.
+
+    Raises `BuildError` with the compiler's words, or where there is no compiler.
+    """
+    made = gpu_program(tree, target)
+    if target.kind == "opencl":
+        return GpuCode("opencl", "", made.source.encode(), made.plans)
+    arch = target.gpu.arch if target.gpu else ""
+    image, resources = compile_cuda(made.source, arch, portable=not draft)
+    asked = {each.kernel: each.shared_bytes for p in made.plans.values() for each in p.launches}
+    resources = tuple(replace(r, shared=r.shared + asked[r.kernel]) for r in resources)
+    return GpuCode("cuda", arch, image, made.plans, resources)
+
+
+def gpu_sources(tree: Tree, target: Target) -> dict[str, Callable[[], str]]:
+    """The texts that a library shows of a tree."""
+    source = {target.kind: lambda: gpu_program(tree, target).source}
+    if target.kind == "opencl":
+        return dict(source)
+    arch = target.gpu.arch if target.gpu else ""
+    return {**source, "ptx": lambda: compile_ptx(gpu_program(tree, target).source, arch)}

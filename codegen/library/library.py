@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.codegen.library import arrays, calls
-from loopwright.codegen.library.arrays import Array
+from loopwright.codegen.library.arrays import Array, KeptLayout
 from loopwright.codegen.library.binary import Binary, raise_for
 from loopwright.codegen.library.calls import Call, Located, Slot
-from loopwright.codegen.library.layout import KeptLayout
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.loading import loaded
 from loopwright.codegen.library.signature import Origin, Parameter, Signature

@@ -17,7 +17,6 @@ from tvm.tirx import ForKind
 
 from loopwright.codegen.order import OrderCall, Row
 from loopwright.codegen.target import has_avx512
-from loopwright.codegen.tir import strided
 from loopwright.codegen.tir.bindings import Scratch, sequence
 from loopwright.codegen.tir.elementary import apply, apply_scaling
 from loopwright.codegen.tir.indices import (
@@ -38,7 +37,7 @@ from loopwright.codegen.tir.loops import (
     vector_stores,
 )
 from loopwright.codegen.tir.sparse import BitLoops
-from loopwright.codegen.tir.transposed import RowGroup, Tile, together
+from loopwright.codegen.tir.transposed import MOST_STEP, RowGroup, Tile, strided_load, together
 from loopwright.codegen.tir.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import ORDERS
@@ -375,10 +374,10 @@ class _Emitter:
         if isinstance(step, Formula):
             return None
         rest = Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
-        if not 2 <= step <= strided.MOST or var in variables(rest):
+        if not 2 <= step <= MOST_STEP or var in variables(rest):
             return None
         base, buffer = expression(self.at.linear(rest)), self.buffers[x.buffer.name]
-        value = strided.strided_load(buffer, base, int(step), lanes)
+        value = strided_load(buffer, base, int(step), lanes)
         return scratch.vector(value, storage_type(x.dtype))
 
     def _declare(self, b: Buffer, alignment: int = _ALIGNMENT, elements: Any = None) -> Any:

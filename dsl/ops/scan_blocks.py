@@ -16,7 +16,7 @@ from loopwright.dsl.dtypes import identity
 from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Reduce
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
-from loopwright.dsl.ops.redefined import Redefinition, redefined
+from loopwright.dsl.ops.comparisons import Redefinition, redefined
 from loopwright.dsl.scans import Scan, scan_of
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import map_leaves

@@ -245,8 +245,7 @@ class Crew:
         return self._common is not None
 
     def calibrate(self) -> None:
-        """Let machines that are not calibrated measure what all measure, and set those aside that
-        differ too much from the typical one."""
+        """Let new machines measure what all measure; set those aside that differ too much."""
         assert self._common is not None
         asked, jobs = self._common
         new = [m for m in self.machines if m.factor is None]
