@@ -64,10 +64,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A model: its functions by name, and the calls.
-
-    `several` says whether the result is a tuple, of one element too.
-    """
+    """A model: its functions by name, and the calls. `several`: the result is a tuple."""
 
     functions: dict[str, Any]
     inputs: tuple[Value, ...]

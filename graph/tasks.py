@@ -37,18 +37,10 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """The steps of a network as the notation says them.
-
-    Attributes
-    ----------
-    imported: for each step, its function as a workload, or the reason why it is none.
-    tasks: the distinct workloads, those with the most arithmetic first.
-    source: the model that they are of, where it is known.
-    numerics: what programs may do to rounding errors.
-    sparse: whether programs may be chosen whose time depends on zeros in the data.
-    fixed: inputs of the model whose values decide what is computed: they are arrays here, and no
-        inputs of the network.
-    """
+    """The steps of a network as the notation says them: each `imported` as a workload or the
+    reason why it is none, and the distinct workloads, most arithmetic first. `sparse`: programs
+    may be chosen whose time depends on zeros in the data. `fixed` inputs, whose values decide what
+    is computed, are arrays here, and no inputs of the network."""
 
     network: Network
     imported: tuple[Imported | str, ...]

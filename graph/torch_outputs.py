@@ -54,10 +54,8 @@ class Outputs:
         return tuple(made)
 
     def _found(self, inputs: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """The strides of each output's base, and the view that it is of that; None for none.
-
-        They are found once for each of the shapes that the graph is called with.
-        """
+        """The strides of each output's base, and the view of it or None, found once for each
+        shape."""
         key = () if self._traced is None else tuple(map(_layout, inputs))
         if key not in self._views:
             values = self._examples if self._traced is None else _traced(self._traced, inputs)

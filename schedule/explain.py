@@ -34,16 +34,10 @@ class Applies:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Explanation of a space; `str` of it is a table.
-
-    Attributes
-    ----------
-    programs: the most promising first.
-    others: the rewrites that made none of them, with the reasons.
-    default: the config that is used when none is given.
-    tree: the loop tree of a config that was asked for; empty if none was.
-    facts: what its code tells, by the names of `codegen.facts`; `code` has it in words.
-    """
+    """Explanation of a space, a table as `str`: `programs`, the most promising first, and the
+    `others` that rewrites do not make, with reasons; the default config. Of a config that was
+    asked for, the loop tree and `facts` of its code, by the names of `codegen.facts`; `code` has
+    them in words."""
 
     workload: Workload
     target: Target

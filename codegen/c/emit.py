@@ -283,8 +283,7 @@ def _adds(text: str) -> bool:
 
 
 def _is_straight(body: list[str]) -> bool:
-    """Return whether all loops of some lines are written out. The lanes of a vector, where they
-    are a loop, must stay one."""
+    """Return whether all loops are written out. Lanes of a vector must stay a loop."""
     lines = [line.lstrip() for line in body]
     return lines.count("LW_UNROLL") == sum(line.startswith("for (") for line in lines)
 

@@ -24,8 +24,7 @@ _LEGEND = """\
 
 
 def kernels(tree: Tree, workload: Workload, target: Target) -> dict[str, str]:
-    """The parts of the source: the head, the functions `kernel_main` and, if it has anything to
-    do, `kernel_prepare`."""
+    """The parts of the source: the head, `kernel_main` and, if needed, `kernel_prepare`."""
     meaning = "\n".join(f" *   {comment(line)}" for line in str(workload).splitlines())
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
     parts = {

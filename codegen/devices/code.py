@@ -52,16 +52,9 @@ class Resources:
 
 @dataclass(frozen=True)
 class GpuCode:
-    """Code for GPUs with what it needs to be run.
-
-    Attributes
-    ----------
-    language: "cuda" or "opencl".
-    arch: what the code was compiled for, such as "sm_90"; empty for OpenCL.
-    image: a cubin or a fat binary, which has PTX for newer GPUs too; or OpenCL source.
-    functions: plans by name: "main", and "prepare" where constants are laid out anew.
-    resources: what the kernels need, where that is known.
-    """
+    """Code for GPUs with what it needs to be run: the `image` is a cubin, a fat binary, which has
+    PTX for newer GPUs too, compiled for an `arch` such as "sm_90", or OpenCL source. `functions`
+    are plans by name, "main" and perhaps "prepare"; `resources` of kernels may be known."""
 
     language: str
     arch: str

@@ -26,17 +26,9 @@ _LEAST = 16
 
 @dataclass(frozen=True)
 class Run:
-    """Counts of a run of instructions.
-
-    Attributes
-    ----------
-    bytes: of code.
-    vector_bytes: of the widest vector.
-    vectors: instructions on vectors.
-    multiply_adds: fused ones, of elements.
-    loads, stores: instructions that read and write memory, those of the frame left out.
-    spills, reloads: those that write and read a fixed place of the frame.
-    """
+    """Counts of a run of instructions: bytes of code, those of the widest vector, instructions on
+    vectors, fused multiply-adds of elements, loads and stores but for the frame's, and those that
+    write and read a fixed place of the frame (`spills` and `reloads`)."""
 
     instructions: int
     bytes: int

@@ -92,10 +92,7 @@ class Binary:
     """
 
     def __init__(self, path: Path, functions: dict[str, Sequence[Parameter]]) -> None:
-        """Loads `path`. `functions` are the parameters of "main" and, if it has one, "prepare".
-
-        Raises `LibraryError` where it cannot be loaded or is not ours.
-        """
+        """Loads `path`, with the parameters of "main" and "prepare". Raises `LibraryError`."""
         try:
             library = ctypes.CDLL(str(path.absolute()))
         except OSError as error:

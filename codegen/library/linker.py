@@ -36,10 +36,8 @@ def architecture(triple: str | None = None) -> str:
 
 
 def is_native(triple: str | None) -> bool:
-    """Return whether code for `triple` (None: this machine) can be loaded into this process.
-
-    Raises `TargetError` for a system other than Linux.
-    """
+    """Return whether code for `triple` (None: this machine) runs here. Raises `TargetError` but
+    for Linux."""
     if triple and "linux" not in triple:
         raise TargetError(f"libraries are made for Linux only; the target is {triple}")
     return architecture(triple) == architecture()

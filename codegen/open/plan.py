@@ -36,16 +36,9 @@ SYMBOL = "lw_weights"
 
 @dataclass(frozen=True, eq=False)
 class OpenKernel:
-    """Compiled functions of the same arguments, one for each of some boxes of sizes.
-
-    Attributes
-    ----------
-    names: of the functions; the symbols begin with `__tvm_ffi_`.
-    codes: their object files.
-    parameters: the arguments, at the greatest sizes; an array of sizes stands before them where
-        the functions are `sized`.
-    rules: which function a call runs: the first one whose box has the sizes.
-    """
+    """Compiled functions of the same arguments, for some boxes of sizes, with their object files;
+    symbols begin with `__tvm_ffi_`. `parameters` are at the greatest sizes, behind an array of
+    sizes if `sized`. By `rules`, a call runs the first one whose box has its sizes."""
 
     names: tuple[str, ...]
     codes: tuple[bytes, ...]

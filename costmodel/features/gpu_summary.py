@@ -101,10 +101,7 @@ def gpu_summary_names() -> tuple[str, ...]:
 
 
 def gpu_summary(nodes: Sequence[Context], tree: Tree, target: Target, flops: int) -> list[Real]:
-    """The columns of the module's table, in the order of `gpu_summary_names`.
-
-    `flops` is what the workload needs, whatever the program does.
-    """
+    """The columns of the module's table, as `gpu_summary_names`; `flops` are the workload's."""
     assert target.gpu is not None
     kernels = [_kernel(n, target.gpu) for n in nodes if isinstance(n, LoopContext)]
     shared = zip(*([times(c, k.busiest) for c in k.counts] for k in kernels), strict=True)

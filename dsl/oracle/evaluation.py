@@ -98,8 +98,7 @@ def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array], change: Exact
 
 
 def _slabs(shape: tuple[int, ...], steps: int) -> Iterator[tuple[slice, ...]]:
-    """Slices of the leading axes that cover a shape, each of at most `_CHUNK` elements times
-    steps, or of a single element."""
+    """Slices of the leading axes, each of at most `_CHUNK` elements times steps, or of one."""
     if not shape:
         yield ()
         return

@@ -24,10 +24,7 @@ _OUTLIER = 20  # times the best cost: what is above is drawn at the edge
 
 
 def plot(tuned: SearchResult, path: Path) -> Path:
-    """Write the tuning curve in the format of the suffix: .png, .svg, .pdf, …
-
-    Raises `TuningError` for a format that matplotlib does not know.
-    """
+    """Write the tuning curve in the format of the suffix: .png, .svg, … Raises `TuningError`."""
     check_format(path)
     _curve(tuned).savefig(path, dpi=150)
     return path

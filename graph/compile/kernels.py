@@ -78,10 +78,8 @@ def check_arguments(kernel: Kernel) -> None:
 
 
 def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
-    """A function of TVM's by TVM's own path, which neither tiles nor runs in parallel.
-
-    Raises `NotPlannable` where it calls into TVM's run-time, `BuildError` where TVM fails.
-    """
+    """A function by TVM's own path, on one thread. Raises `NotPlannable` where it needs TVM's
+    run-time, and `BuildError`."""
     check_plannable(function, name)
     parameters = tuple(
         Parameter(f"p{n}", tuple(int(e) for e in p.shape), str(p.dtype))

@@ -53,17 +53,10 @@ Part = Definitions | Foreign | Repeated
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """A network in the notation.
-
-    Attributes
-    ----------
-    inputs: by the names of the model.
-    outputs: tensors, or arrays where they are known.
-    definitions: what each operator is, in order.
-    arrays: what constant tensors hold.
-    fixed: inputs of the model whose values decide what is computed: they are no inputs any more.
-    extents: of the axes that the integers of inputs index, the least of several.
-    """
+    """A network in the notation: `inputs` by the names of the model, `outputs` as tensors or known
+    arrays, what each operator is, and what constant tensors hold. Inputs whose values decide what
+    is computed are `fixed`, and none any more. `extents` are the least of axes that inputs of
+    integers index."""
 
     inputs: Mapping[str, Tensor]
     outputs: Sequence[Tensor | Array]

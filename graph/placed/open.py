@@ -205,12 +205,8 @@ def open_placed_model(
     policy: str,
     check: bool,
 ) -> OpenPlacedModel:
-    """A network of open sizes with a placement for each of some, by the times at these. With
-    `check`, results at these are compared with those of the model that it was made of.
-
-    Raises `RangeError` for sizes that are not allowed, `BuildError`, and `ModelError` where
-    results differ.
-    """
+    """A network of open sizes with a placement for each of some, by the times at these; with
+    `check`, results are compared. Raises `RangeError`, `BuildError`, `ModelError`."""
     sized: dict[Sizes, SizedPlacement] = {}
     notes: dict[str, None] = dict.fromkeys(whole.notes)
     sources = []

@@ -108,8 +108,7 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
 def default_choices(
     sketch: NestSketch, context: NestContext, knobs: Mapping[str, Knob]
 ) -> dict[str, Choice]:
-    """A choice for every knob by rules of thumb: full registers, panels in cache, work for all
-    threads, no threads for little work."""
+    """A choice for every knob by rules of thumb: full registers, panels in cache, busy threads."""
     chosen: dict[str, Choice] = {}
     if "tile" in knobs:
         chosen["tile"] = best_tile(sketch, context)

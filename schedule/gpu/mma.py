@@ -51,8 +51,7 @@ def mma_sketches(group: FusionGroup, gpu: Gpu) -> Iterator[Mma]:
 
 
 def mma_knobs(sketch: Mma, gpu: Gpu) -> Iterator[Knob]:
-    """The knobs "tile" (warps of a block and accumulators of a warp, along m and n), "chunk" and,
-    for asynchronous copies, "slots"."""
+    """Knobs "tile" (warps of a block, accumulators of a warp), "chunk" and, if copied, "slots"."""
     yield Knob("tile", tuple(_tiles(sketch, gpu)))
     chunks = [c for c in _CHUNKS if c <= extent(sketch.k)]
     yield Knob("chunk", tuple((c,) for c in chunks))

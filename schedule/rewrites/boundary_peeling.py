@@ -56,8 +56,8 @@ def peel_boundaries(source: Source, target: Target) -> tuple[FusionGroup, ...] |
 def in_parts(
     program: Program, outputs: tuple[Tensor, ...], target: Target
 ) -> tuple[dict[int, list[FusionGroup]], set[Tensor]]:
-    """The groups of each window of a program for which parts may pay, by `id` of its nest, and the
-    padded tensors that go."""
+    """Groups of each window for which parts may pay, by `id` of its nest; padded tensors that
+    go."""
     split = [w for w in padded_windows(program, outputs) if w.pays(target)]
     return {id(w.nest): [w.group(target)] for w in split}, {w.producer.out for w in split}
 

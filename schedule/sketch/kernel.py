@@ -56,18 +56,11 @@ class RowReduction:
 @dataclass(frozen=True)
 class Tiled(_OneNest):
     """A block computes a tile of the result; its threads load what they all need of the operands
-    into shared memory, one chunk of the reduction after another.
-
-    Attributes
-    ----------
-    axes: the axes of the result, the one of neighbouring threads last.
-    tiled: those of which a block has more than one element.
-    chunked: the reduction axis that is cut into chunks, which need not divide it.
-    shared_reads: operands that go through shared memory.
-    sources: element-wise nests that are computed into shared-memory tiles.
-    pipeline: "plain": copy, wait, compute; "double": the next chunk is loaded into registers while
-        this one is used; "async": the next chunks are copied while this one is used.
-    """
+    into shared memory, one chunk of the reduction after another. Of `axes`, that of neighbouring
+    threads is last; of those `tiled` a block has more than one element. The axis `chunked` need
+    not be divided. `shared_reads` go through shared memory, where `sources` are computed. A
+    "plain" pipeline copies, waits and computes. By "double", the next chunk is loaded into
+    registers meanwhile, and by "async", the next ones are copied."""
 
     axes: tuple[Index, ...]
     tiled: tuple[Index, ...]

@@ -191,8 +191,8 @@ class RecordStore:
     def elsewhere(
         self, workload: Workload | str, target: Target | str, machine: Mapping[str, str]
     ) -> list[dict[Config, float]]:
-        """Measurements of a workload by other machines, with warm caches, the nearest machine
-        first: as `measured` has it of one."""
+        """Measurements by other machines, with warm caches, the nearest first: each as
+        `measured`."""
         wanted, here = _wanted(workload, target, machine, None, "any"), hardware(machine)
         groups = choose((s for s in self.settings() if s.hardware != here), wanted)
         return [self._stored.costs([s.id for s in group], "warm") for group in groups]

@@ -79,16 +79,9 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Iterations:
-    """Iterations of a body.
-
-    Attributes
-    ----------
-    states: before the first iteration.
-    rows: values of which each iteration reads a row of the first axis, and whether it is the last
-        one that the first iteration reads.
-    backward: for what an iteration gives, whether the first one gives the last row.
-    body: from the states and the rows of an iteration to the next states and what it gives.
-    """
+    """Iterations of a body, from states before the first one. Of `rows`, each reads one of the
+    first axis, the last one first if that is said beside it; `backward` says the same of what is
+    given. `body` takes states and rows, and gives the next states and what an iteration gives."""
 
     count: int
     states: Sequence[Value]

@@ -26,8 +26,7 @@ class Known:
 def known_states(
     call: Call, body: Any, states: Sequence[Value], limit: int | None, most: int
 ) -> Known | None:
-    """The known states of a loop that begins; None where its condition is not known, or where it
-    has more than `most` iterations."""
+    """The known states of a loop; None where its condition is not known, or it is too long."""
     chosen = {n for n, x in enumerate(states) if isinstance(x, np.ndarray)}
     while (found := _closed(body, chosen, len(states))) is not None:
         chosen = found

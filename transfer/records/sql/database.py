@@ -21,10 +21,7 @@ PATIENCE = 60
 
 
 class Database(ABC):
-    """A connection per process, opened when first needed; threads take turns, briefly.
-
-    There is one writer at a time, and readers do not wait for it.
-    """
+    """A connection per process, opened when first needed; threads take turns, with one writer."""
 
     def __init__(self, shown: str, create: bool) -> None:
         """`shown` names the database in messages; `create` makes missing tables."""

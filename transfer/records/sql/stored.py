@@ -22,10 +22,7 @@ from loopwright.transfer.records.sql.tables import measured, records, settings, 
 
 
 class Stored:
-    """The records in a database, which is opened when first used.
-
-    Every method raises `RecordError` for a database that cannot be used, and for what is damaged.
-    """
+    """The records in a database, which is opened when first used. Methods raise `RecordError`."""
 
     def __init__(self, location: Location, create: bool) -> None:
         self.database: Database
