@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from loopwright.dsl.dtypes import check_dtype, is_float, item_bytes
 from loopwright.dsl.errors import NotationError
@@ -80,7 +79,11 @@ def not_equal(x: object, y: object) -> Expr:
     return binary("ne", x, y)
 
 
-def _unary(name: str, meaning: str) -> Callable[[object], Expr]:
+class _OfOne(Protocol):
+    def __call__(self, x: object) -> Expr: ...
+
+
+def _unary(name: str, meaning: str) -> _OfOne:
     """A function of one element."""
 
     def function(x: object) -> Expr:

@@ -19,6 +19,7 @@ from loopwright.codegen.order import OrderCall, Row
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import ORDERS
 from loopwright.schedule.tree.grammar import Allocate, Buffer, Let, Loop, Stmt, Store, Var
+from loopwright.schedule.tree.parts import nested
 
 _WIDTH = 99
 _INDEX = "ptrdiff_t"
@@ -215,11 +216,7 @@ class _Function:
 
     def _parallel(self, loop: Loop, depth: int, alone: bool) -> list[str]:
         """Directly nested parallel loops as one, in a function of its own."""
-        chain = [loop]
-        while len(inside := chain[-1].body) == 1 and isinstance(inner := inside[0], Loop):
-            if inner.kind != "parallel":
-                break
-            chain.append(inner)
+        chain = nested(loop)
         total = math.prod(int(each.extent) for each in chain)
         if total == 1:
             for each in chain:

@@ -60,6 +60,7 @@ from loopwright.schedule.tree.grammar import (
     Var,
     variables,
 )
+from loopwright.schedule.tree.parts import nested
 
 _KINDS = {
     "serial": ForKind.SERIAL,
@@ -299,11 +300,7 @@ class _Emitter:
 
     def parallel(self, loop: Loop) -> list[Any]:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
-        chain = [loop]
-        while len(body := chain[-1].body) == 1 and isinstance(inner := body[0], Loop):
-            if inner.kind != "parallel":
-                break
-            chain.append(inner)
+        chain = nested(loop)
         sizes = [self.at.size(each.extent) for each in chain]
         total = math.prod(sizes)
         most = math.prod(bounds(each.extent)[1] for each in chain)
@@ -316,7 +313,7 @@ class _Emitter:
             at = tirx.floormod(tirx.floordiv(counter, expression(rest)), expression(size))
             last = bounds(each.extent)[1] - 1
             self.at.known[each.var] = KnownValue(at if last else 0, 0, last)
-        each_thread = self.thread(body)
+        each_thread = self.thread(chain[-1].body)
         if most == 1:
             return [each_thread]
         turns = self.own and overflows(loop, self.caches)
