@@ -25,8 +25,7 @@ from loopwright.dsl.ops.comparisons import by_comparisons
 from loopwright.dsl.ops.scan_blocks import in_blocks
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.loops.linearize import to_linear
-from loopwright.schedule.loops.statements import identity, leaves
+from loopwright.schedule.loops.statements import identity, leaves, to_linear
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.heuristics import PROGRAM

@@ -29,8 +29,7 @@ from loopwright.schedule.gpu.context import (
     nothing,
 )
 from loopwright.schedule.gpu.lower_elementwise import thread_tile, vector_lanes
-from loopwright.schedule.loops.linearize import to_linear
-from loopwright.schedule.loops.statements import identity, wrapped
+from loopwright.schedule.loops.statements import identity, to_linear, wrapped
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.sketch.kernel import RowReduction
 from loopwright.schedule.tree.grammar import (
