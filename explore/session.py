@@ -31,20 +31,12 @@ _STORE_EVERY = 1.0
 
 
 class Session:
-    """Measures for a search; keeps every measurement, in memory and in the store.
-
-    Attributes
-    ----------
-    history: every candidate measured, those of earlier sessions first.
-    resumed: how many those are.
-    incumbent: what the store would have chosen before this session; None for nothing.
-    verified: configs whose results were checked against the oracle's, and are right.
-    watch: books the time by part of the work; the budget counts from its beginning.
-    notes: what callbacks were told in words.
-    recorder: what stores the measurements; searches of one network share it.
-    chosen: the winner of the last comparison that was recorded, if there was one.
-    preparing: what the device does meanwhile, and must have done before it measures.
-    """
+    """Measures for a search; keeps every measurement, in memory and in the store. `history` has
+    all candidates, the first `resumed` of earlier sessions. `incumbent` is what the store would
+    have chosen before, `verified` are configs whose results are right. `watch` books the time,
+    from whose beginning the budget counts; `notes` are what callbacks were told. Searches of one
+    network share the `recorder`. `chosen` won the last comparison; the device must have done what
+    it is `preparing` before it measures."""
 
     def __init__(
         self,

@@ -39,14 +39,8 @@ class ZeroShot(Strategy):
         sketches: int = 24,
         kept: int = 4,
     ) -> None:
-        """
-        Parameters
-        ----------
-        sketches: whose defaults are looked at.
-        kept: the best of them, in which better configs are looked for.
-
-        Most of the time goes into lowering each of them, 10 to 30 ms.
-        """
+        """Looks at the defaults of so many `sketches`, and for better configs in the best `kept`
+        ones. Most of the time goes into lowering each, 10 to 30 ms."""
         super().__init__(encoded, rng)
         self.model, self.sketches, self.kept = model, sketches, kept
         self._features = Features(encoded.space, model.reads)

@@ -127,11 +127,9 @@ def disassembly(code: bytes) -> str:
 
 
 def runtime_objects(compiler: Compiler) -> list[Path]:
-    """The run-time, compiled; from the user's cache after the first time.
-
-    The cache is $XDG_CACHE_HOME/loopwright, by default ~/.cache/loopwright; a temporary folder
-    where that cannot be written. Several processes may do this at once.
-    """
+    """The run-time, compiled; from the user's cache after the first time:
+    $XDG_CACHE_HOME/loopwright, by default ~/.cache/loopwright, or a temporary folder. Processes
+    may do this at once."""
     return [_cached_object(compiler, source) for source in ("runtime.c", "variants.c")]
 
 
@@ -249,14 +247,12 @@ def link(
     complete: bool = False,
     wrap: bool = False,
 ) -> None:
-    """Links object files with the run-time into the shared object `output`.
+    """Links object files with the run-time into the shared object `output`. Raises `BuildError`.
 
-    `wrapper` is C source that goes in too, and sees runtime.h. `public` are the symbols to show
-    beside `TABLE`; all others are hidden. `complete` names libc and libm as dependencies and
-    fails on symbols that they lack, for files that must stand alone; without it the link is
-    three times as fast, and such symbols are looked up when the file is loaded into a process.
-    With `wrap` the objects have a plan around their `main` (`plan.object_files`).
-    Raises `BuildError`.
+    `wrapper` is C source that goes in too, and sees runtime.h. `public` symbols are shown beside
+    `TABLE`. `complete` names libc and libm as dependencies, for files that must stand alone;
+    without it the link is three times as fast, and fails later for missing symbols. With `wrap`
+    the objects have a plan around their `main` (`plan.object_files`).
     """
     compiler = find_compiler(triple)
     with scratch() as folder:

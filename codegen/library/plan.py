@@ -173,11 +173,8 @@ def object_files(
     limits: Sequence[Limit] = (),
 ) -> tuple[bytes, ...]:
     """The object files of a plan for machines of a `triple`: its kernels, its table with `main`,
-    and the weights. With `around`, `main` stands around a library's own, which is its one kernel.
-    A call whose arguments are not within the `limits` computes nothing.
-
-    Raises `BuildError` where the C compiler fails.
-    """
+    and the weights. With `around`, `main` stands around a library's own. A call whose arguments
+    are not within the `limits` computes nothing. Raises `BuildError`."""
     symbol = "lw_bound" if around else "lw_weights"
     kernels = {c.kernel.name: c.kernel for c in entries(calls) if isinstance(c, PlannedCall)}
     plan = c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around, limits)

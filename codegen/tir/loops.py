@@ -31,10 +31,9 @@ _MOST = 4  # times the caches; what is kept of more is less than a quarter
 
 
 def overflows(loop: Loop, caches: int) -> bool:
-    """Return whether the arrays that a loop touches overflow the caches. They must not be so large
-    that what is left there does not matter. At least half of them must be read: what is only
-    written gains nothing. Loops with prefetches are excluded, since these assume that iterations
-    follow each other."""
+    """Return whether the arrays of a loop overflow the caches, not by so much that what is left
+    there does not matter. At least half of them must be read: what is only written gains nothing.
+    Loops with prefetches assume that iterations follow each other."""
     inside = list(statements(loop.body))
     if any(isinstance(s, Prefetch) for s in inside):
         return False

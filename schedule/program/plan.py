@@ -32,17 +32,11 @@ from loopwright.schedule.program.polyphase import decompose, is_spread
 
 @dataclass(frozen=True)
 class FusionGroup:
-    """Nests that run one after the other inside common outer loops.
-
-    Attributes
-    ----------
-    outer: the common loops, outermost first; none for a nest on its own.
-    body: what runs inside, nests or groups of them; the `axes` of nests do not include the
-        loops around them.
-    scratch: tensors that only this group touches; one slice of each exists at a time.
-    tile_origins: where the tiles that common loops count begin.
-    prefetch: what the next iteration of the common loops reads, which the last nest asks for.
-    """
+    """Nests that run one after the other inside common `outer` loops, outermost first; none for a
+    nest on its own. In the `body` are nests, whose `axes` do not include the loops around them, or
+    groups. Of `scratch` tensors, which only this group touches, one slice exists at a time.
+    `tile_origins` are of tiles that common loops count; `prefetch` is what their next iteration
+    reads."""
 
     outer: tuple[Index, ...]
     body: tuple[Nest | FusionGroup, ...]

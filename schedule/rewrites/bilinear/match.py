@@ -57,13 +57,13 @@ class Window:
 
 
 def bounded(windows: Sequence[Window], channels: int) -> bool:
-    """Return whether rounding errors are at most `BOUND` times the bound of the direct sum. In a
-    window, the largest element of a channel stands for the channel. With more than two results of
-    an algorithm, the window of one meets elements that are of the others' alone.
+    """Return whether rounding errors are at most `BOUND` times the bound of the direct sum, the
+    largest element of a channel in a window standing for the channel.
 
-    A sum of n terms errs by at most n roundings of the sum of their sizes. Here n is the products
-    that are added up and the terms of the three transforms, and sizes are what these make of
-    windows and weights that are as large as their largest elements everywhere.
+    A sum of n terms errs by at most n roundings of the sum of their sizes: n are the products that
+    are added up and the terms of the three transforms, of windows and weights that are as large as
+    their largest elements everywhere. With more than two results, a window meets elements of
+    others.
     """
     if any(w.algorithm.results > 2 for w in windows):
         return False

@@ -209,10 +209,9 @@ class _Product:
         return tuple(a for a in self.nest.axes if a in _axes(self.left) and a != self.rows)
 
     def rows_at_once(self, target: Target) -> list[int]:
-        """Numbers of rows of blocks that may be computed at a time, all threads being busy. They
-        go from those of a register tile, what they make staying near, to three times as many as
-        the second-level cache has room for. With more rows, the right operand's sums are read less
-        often."""
+        """Numbers of rows of blocks at a time for which all threads are busy, from those of a
+        register tile to three times as many as the second-level cache has room for: with more
+        rows, the right operand's sums are read less often."""
         images = math.prod(map(extent, self.around))
         sizes = (math.prod(map(extent, axes)) for axes in (_axes(self.left), self.nest.axes))
         row = sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.left.dtype)
