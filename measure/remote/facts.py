@@ -107,7 +107,7 @@ class Facts:
         return sizes.get(1, 32 << 10), sizes.get(2, 512 << 10)
 
     def flushed(self, most: int = 1 << 30) -> dict[int, int]:
-        """Bytes that each processor writes to empty all caches: see `workers.flush.Flush`."""
+        """Bytes that each processor writes to empty all caches: see `workers.worker_run.Flush`."""
         shares: dict[str, list[int]] = {}
         sizes: dict[str, int] = {}
         below = 0
