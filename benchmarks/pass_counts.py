@@ -39,8 +39,7 @@ from loopwright.codegen.target import resolve
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.pass_lists import LONGEST
 from loopwright.dsl.errors import LoopwrightError
-from loopwright.explore.passes.lists import drawn, minimized
-from loopwright.explore.passes.model import STEPS, learned, proposed
+from loopwright.explore.passes.lists import STEPS, drawn, learned, minimized, proposed
 
 OZ: Elements = ("default<Oz>",)
 SHARED = 40

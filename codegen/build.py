@@ -9,9 +9,8 @@ from typing import Any
 from loopwright.codegen.c.source import kernels
 from loopwright.codegen.compile import Compiled, Program, by_passes, compile_by, signature, sources
 from loopwright.codegen.devices.code import GpuCode
-from loopwright.codegen.devices.load import load_program
 from loopwright.codegen.facts.facts import facts_of, shown
-from loopwright.codegen.gpu.library import GpuLibrary
+from loopwright.codegen.gpu.library import GpuLibrary, load_program
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.build import build_open

@@ -11,8 +11,7 @@ import tvm
 
 from loopwright.codegen.builtin.compile import compile_builtin
 from loopwright.codegen.c.source import compile_source, glue, kernels
-from loopwright.codegen.gpu.compile import compile_gpu, gpu_sources
-from loopwright.codegen.gpu.source import gpu_program
+from loopwright.codegen.gpu.source import compile_gpu, gpu_program, gpu_sources
 from loopwright.codegen.library.linker import architecture, disassembly
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.passes.pipeline import Pipeline
@@ -49,13 +48,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The object files of a program, or the one blob of a GPU's.
-
-    Attributes
-    ----------
-    codegen: what made them: "builtin", or the target's kind.
-    reason: why it was not built-in code where that was asked for.
-    """
+    """The object files of a program, or the one blob of a GPU's, by `codegen`: "builtin", or the
+    target's kind. `reason` says why it is not built-in code where that was asked for."""
 
     objects: tuple[bytes, ...]
     codegen: str

@@ -40,10 +40,7 @@ _AMPERE = 80
 
 
 def gpu_of(arch: str) -> Gpu:
-    """The limits of an NVIDIA architecture, such as "sm_90".
-
-    Raises `TargetError` for one that is unknown or too old.
-    """
+    """The limits of an NVIDIA architecture, such as "sm_90". Raises `TargetError`."""
     match = re.fullmatch(r"sm_(\d+)[af]?", arch)
     number = int(match[1]) if match else 0
     known = [a for a in _ARCHITECTURES if a <= number]
@@ -96,10 +93,7 @@ def this_gpu(kind: str) -> Target:
 
 
 def named_gpu(config: Mapping[str, Any]) -> Target:
-    """The GPU of a mapping: "kind", for CUDA "arch", and limits by the names of `Gpu`'s fields.
-
-    Raises `TargetError` for other keys and values.
-    """
+    """The GPU of a mapping: "kind", "arch", and fields of `Gpu`. Raises `TargetError`."""
     kind, limits = str(config["kind"]), {k: v for k, v in config.items() if k != "kind"}
     unknown = sorted(set(limits) - set(_FIELDS))
     if unknown:

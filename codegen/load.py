@@ -51,11 +51,8 @@ def load(path: str | os.PathLike[str]) -> Library:
 
 
 def _load_gpu(path: Path, signature: Signature, origin: Origin, gpu: dict[str, str]) -> Library:
-    """The library of a file that `export` wrote.
-
-    Raises `TargetError` where this machine has no GPU or no driver for it, `LibraryError` where
-    it has another GPU than the file was made for.
-    """
+    """The library of a file that `export` wrote. Raises `TargetError` without a GPU or driver,
+    `LibraryError` for code of another GPU."""
     from loopwright.codegen.devices.code import GpuCode
     from loopwright.codegen.devices.cuda import CudaProgram
     from loopwright.codegen.devices.cuda_driver import Launcher

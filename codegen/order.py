@@ -22,8 +22,7 @@ def words(dtype: str) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """A buffer of which a call walks along one variable: where it begins, and the step in
-    elements."""
+    """A buffer that a call walks along: where it begins, and the step in elements."""
 
     buffer: Buffer
     index: tuple[Linear, ...]

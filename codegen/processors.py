@@ -38,8 +38,7 @@ def control_groups(controller: str) -> Iterator[Path]:
 
 @functools.cache
 def cpu_flags() -> frozenset[str]:
-    """The features of this processor, in the words of /proc/cpuinfo; none where that is not
-    known."""
+    """Features of this processor, in the words of /proc/cpuinfo; none where not known."""
     for line in read(Path("/proc/cpuinfo")).splitlines():
         name, _, words = line.partition(":")
         if name.strip() in ("flags", "Features"):

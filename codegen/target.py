@@ -16,7 +16,7 @@ from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.processors import cpu_flags, usable_processors
 from loopwright.dsl.errors import TargetError
 from loopwright.dsl.words import brief
-from loopwright.schedule.target import Target
+from loopwright.schedule.target import Target, vector_registers
 
 _KEYS = {"kind", "mcpu", "mattr", "mtriple", "num-cores"}
 _WIDTHS = ("avx512f", "avx2", "avx", "sve", "neon")
@@ -166,7 +166,7 @@ def described(
         triple,
         mcpu,
         features,
-        *_vectors(family, set(features)),
+        *vector_registers(family, features),
         threads,
         *caches,
     )
@@ -200,7 +200,7 @@ def _explicit(config: Mapping[str, Any], threads: int | None) -> Target:
     has = {f"+{f}" for f in _features_of(triple, mcpu, features, _WIDTHS)}
     family = architecture(triple)
     count = _checked(config.get("num-cores") if threads is None else threads)
-    return Target(config["kind"], triple, mcpu, features, *_vectors(family, has), count)
+    return Target(config["kind"], triple, mcpu, features, *vector_registers(family, has), count)
 
 
 def _words(text: str) -> list[str]:
@@ -249,18 +249,8 @@ def _features_of(
 
 
 def has_avx512(target: Target) -> bool:
-    """Return whether code for a processor may use AVX-512; no other vectors of x86 have 64
-    bytes."""
+    """Return whether code may use AVX-512; no other vectors of x86 have 64 bytes."""
     return architecture(target.triple) == "x86_64" and target.vector_bytes == 64
-
-
-def _vectors(family: str, features: set[str]) -> tuple[int, int]:
-    """Bytes of a vector register, and how many there are."""
-    if family != "x86_64":
-        return 16, 32
-    if "+avx512f" in features:
-        return 64, 32
-    return (32, 16) if "+avx2" in features or "+avx" in features else (16, 16)
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from loopwright.dsl.dtypes import check_dtype, is_float, item_bytes
 from loopwright.dsl.errors import NotationError
@@ -70,8 +70,7 @@ def unpack(x: object, bits: int, place: object, signed: bool = False) -> Expr:
 
 
 def equal(x: object, y: object) -> Expr:
-    """Return whether two elements, or two index expressions, are equal (`==` compares
-    notation)."""
+    """Equality of two elements or indices; `==` compares the notation."""
     return binary("eq", x, y)
 
 
@@ -80,139 +79,49 @@ def not_equal(x: object, y: object) -> Expr:
     return binary("ne", x, y)
 
 
-def exp(x: object) -> Expr:
-    """e to the power x."""
-    return unary("exp", x)
+class _OfOne(Protocol):
+    def __call__(self, x: object) -> Expr: ...
 
 
-def log(x: object) -> Expr:
-    """The natural logarithm."""
-    return unary("log", x)
+def _unary(name: str, meaning: str) -> _OfOne:
+    """A function of one element."""
+
+    def function(x: object) -> Expr:
+        return unary(name, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = meaning
+    return function
 
 
-def sqrt(x: object) -> Expr:
-    """The square root."""
-    return unary("sqrt", x)
-
-
-def rsqrt(x: object) -> Expr:
-    """One over the square root."""
-    return unary("rsqrt", x)
-
-
-def tanh(x: object) -> Expr:
-    """The hyperbolic tangent."""
-    return unary("tanh", x)
-
-
-def sigmoid(x: object) -> Expr:
-    """1 / (1 + exp(-x))."""
-    return unary("sigmoid", x)
-
-
-def erf(x: object) -> Expr:
-    """The error function."""
-    return unary("erf", x)
-
-
-def floor(x: object) -> Expr:
-    """The greatest integer that is not above x, as a float."""
-    return unary("floor", x)
-
-
-def exp2(x: object) -> Expr:
-    """2 to the power x."""
-    return unary("exp2", x)
-
-
-def expm1(x: object) -> Expr:
-    """e to the power x, less 1; exact near 0."""
-    return unary("expm1", x)
-
-
-def log2(x: object) -> Expr:
-    """The logarithm to base 2."""
-    return unary("log2", x)
-
-
-def log10(x: object) -> Expr:
-    """The logarithm to base 10."""
-    return unary("log10", x)
-
-
-def log1p(x: object) -> Expr:
-    """The natural logarithm of 1 + x; exact near 0."""
-    return unary("log1p", x)
-
-
-def sin(x: object) -> Expr:
-    """The sine; x in radians."""
-    return unary("sin", x)
-
-
-def cos(x: object) -> Expr:
-    """The cosine; x in radians."""
-    return unary("cos", x)
-
-
-def tan(x: object) -> Expr:
-    """The tangent; x in radians."""
-    return unary("tan", x)
-
-
-def asin(x: object) -> Expr:
-    """The angle between -π/2 and π/2 whose sine is x."""
-    return unary("asin", x)
-
-
-def acos(x: object) -> Expr:
-    """The angle between 0 and π whose cosine is x."""
-    return unary("acos", x)
-
-
-def atan(x: object) -> Expr:
-    """The angle between -π/2 and π/2 whose tangent is x."""
-    return unary("atan", x)
-
-
-def sinh(x: object) -> Expr:
-    """The hyperbolic sine."""
-    return unary("sinh", x)
-
-
-def cosh(x: object) -> Expr:
-    """The hyperbolic cosine."""
-    return unary("cosh", x)
-
-
-def asinh(x: object) -> Expr:
-    """The inverse of `sinh`."""
-    return unary("asinh", x)
-
-
-def acosh(x: object) -> Expr:
-    """The inverse of `cosh`, from 0 up; NaN below x = 1."""
-    return unary("acosh", x)
-
-
-def atanh(x: object) -> Expr:
-    """The inverse of `tanh`."""
-    return unary("atanh", x)
-
-
-def ceil(x: object) -> Expr:
-    """The least integer that is not below x, as a float."""
-    return unary("ceil", x)
-
-
-def trunc(x: object) -> Expr:
-    """x without its fraction, as a float."""
-    return unary("trunc", x)
-
-
-def round(x: object) -> Expr:  # noqa: A001
-    """The nearest integer, as a float; of two that are equally near, the even one."""
-    return unary("round", x)
+exp = _unary("exp", "e to the power x.")
+log = _unary("log", "The natural logarithm.")
+sqrt = _unary("sqrt", "The square root.")
+rsqrt = _unary("rsqrt", "One over the square root.")
+tanh = _unary("tanh", "The hyperbolic tangent.")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
+erf = _unary("erf", "The error function.")
+floor = _unary("floor", "The greatest integer that is not above x, as a float.")
+exp2 = _unary("exp2", "2 to the power x.")
+expm1 = _unary("expm1", "e to the power x, less 1; exact near 0.")
+log2 = _unary("log2", "The logarithm to base 2.")
+log10 = _unary("log10", "The logarithm to base 10.")
+log1p = _unary("log1p", "The natural logarithm of 1 + x; exact near 0.")
+sin = _unary("sin", "The sine; x in radians.")
+cos = _unary("cos", "The cosine; x in radians.")
+tan = _unary("tan", "The tangent; x in radians.")
+asin = _unary("asin", "The angle between -π/2 and π/2 whose sine is x.")
+acos = _unary("acos", "The angle between 0 and π whose cosine is x.")
+atan = _unary("atan", "The angle between -π/2 and π/2 whose tangent is x.")
+sinh = _unary("sinh", "The hyperbolic sine.")
+cosh = _unary("cosh", "The hyperbolic cosine.")
+asinh = _unary("asinh", "The inverse of `sinh`.")
+acosh = _unary("acosh", "The inverse of `cosh`, from 0 up; NaN below x = 1.")
+atanh = _unary("atanh", "The inverse of `tanh`.")
+ceil = _unary("ceil", "The least integer that is not below x, as a float.")
+trunc = _unary("trunc", "x without its fraction, as a float.")
+round = _unary("round", "The nearest integer, as a float; of two, the even one.")  # noqa: A001
+abs = _unary("abs", "The magnitude.")  # noqa: A001
 
 
 def sign(x: object) -> Expr:
@@ -229,11 +138,6 @@ def isnan(x: object) -> Expr:
 def isinf(x: object) -> Expr:
     """Return whether an element is an infinity."""
     return binary("eq", abs(x), float("inf"))
-
-
-def abs(x: object) -> Expr:  # noqa: A001 - the field's name for it
-    """The magnitude."""
-    return unary("abs", x)
 
 
 def pow(x: object, y: object) -> Expr:  # noqa: A001

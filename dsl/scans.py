@@ -38,8 +38,7 @@ class Scan:
 def scan_of(
     axes: tuple[Index, ...], reduce: tuple[Index, ...], reducer: str | None, body: Expr
 ) -> Scan | None:
-    """The running result that a reduction computes, its indices with their extents; None if it is
-    something else."""
+    """The running result that a reduction computes, indices with their extents; or None."""
     if reducer is None or reducer in ORDERS or len(reduce) != 1:
         return None
     if not isinstance(body, Select) or (test := _room(body.cond)) is None:
@@ -59,7 +58,7 @@ def scan_of(
 
 
 def _room(test: Expr) -> Affine | None:
-    """What is more than 0 where a comparison of indices holds; None of any other test."""
+    """An expression above 0 where a comparison of indices holds; None of any other test."""
     between = gap(test)
     if between is None or not isinstance(test, Binary):
         return None

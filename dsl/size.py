@@ -141,7 +141,7 @@ class Size:
         """The least and the greatest value, inclusive; bounds of them where dims have too many
         values to try and stand in a quotient."""
         used = [d for d in self.dims if Index(d.name) in set(self.form.indices())]
-        steps = [_values(d) for d in used]
+        steps = [range(d.low, d.high + 1, d.multiple) for d in used]
         if any(not isinstance(atom, Index) for atom, _ in self.form.terms):
             if math.prod(len(s) for s in steps) > _TRIED:
                 return _interval(self.form, {Index(d.name): d for d in used})
@@ -257,7 +257,7 @@ def solved(
     found: dict[str, tuple[int, str]] = {}
     for name, shape, got in given:
         if len(shape) != len(got):
-            raise ShapeError(f"{name} has shape [{_listed(shape)}], got {list(got)}")
+            raise ShapeError(f"{name} has shape [{', '.join(map(str, shape))}], got {list(got)}")
         for axis, (size, extent) in enumerate(zip(shape, got, strict=True)):
             place = f"axis {axis} of {name}, whose extent is {extent}"
             if not isinstance(size, Size) or (pair := size.solve(extent)) is None:
@@ -293,19 +293,11 @@ def largest(extent: Size | int) -> int:
     return extent.at({d.name: d.high for d in extent.dims}) if isinstance(extent, Size) else extent
 
 
-def _listed(shape: tuple[int | Size, ...]) -> str:
-    return ", ".join(map(str, shape))
-
-
 def _reduced(size: Size) -> Size | int:
     """A size without the dims that cancel out; an integer if all do."""
     used = {i.name for i in size.form.indices()}
     dims = tuple(d for d in size.dims if d.name in used)
     return Size(size.form, dims) if dims else size.form.const
-
-
-def _values(known: Dim) -> range:
-    return range(known.low, known.high + 1, known.multiple)
 
 
 def _interval(form: Affine, dims: Mapping[Index, Dim]) -> tuple[int, int]:

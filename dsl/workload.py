@@ -127,8 +127,7 @@ class Workload:
         }
 
     def to_numbered_json(self) -> dict[str, Any]:
-        """The same of the equal workload whose names are numbers in order of appearance. It has no
-        dims."""
+        """The text of the equal workload whose names are numbers in order. It has no dims."""
         schema, tensors, outputs = _numbered_form(fixed(self))
         return {"schema": schema, "tensors": tensors, "outputs": outputs}
 
@@ -213,18 +212,12 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
 
 
 def as_workload(given: Workload | Tensor) -> Workload:
-    """A workload of fixed shapes as it is; of a defined tensor, the workload that computes it.
-
-    Raises `NotationError` for anything else.
-    """
+    """A workload of fixed shapes, or that of a defined tensor. Raises `NotationError`."""
     return fixed(any_workload(given))
 
 
 def any_workload(given: Workload | Tensor) -> Workload:
-    """A workload as it is; of a defined tensor, the workload that computes it.
-
-    Raises `NotationError` for anything else.
-    """
+    """A workload, or that of a defined tensor. Raises `NotationError`."""
     if isinstance(given, (Workload, Tensor)):
         return given if isinstance(given, Workload) else workload(given)
     raise NotationError(

@@ -15,12 +15,8 @@ class TuningError(LoopwrightError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A search that the user ended. It is no `Exception`, so that a loop of searches ends too.
-
-    Attributes
-    ----------
-    tuned: what was found: the `Tuned` of `tune`, the model of `tune_model`.
-    """
+    """A search that the user ended, with what was found as `tuned`: the `Tuned` of `tune`, the
+    model of `tune_model`. It is no `Exception`, so that a loop of searches ends too."""
 
     def __init__(self, tuned: Any) -> None:
         super().__init__(f"{tuned}; the `tuned` of this exception is the result")

@@ -16,13 +16,8 @@ from loopwright.explore.tuned import Tuned
 
 @dataclass(frozen=True)
 class EitherTuned:
-    """What `tune` found on the processor and on a GPU.
-
-    Attributes
-    ----------
-    parts: the results by target, such as "cpu" and "opencl"; of a workload with dims one for each
-        size of the GPU's libraries, such as "opencl n=128".
-    """
+    """Results of `tune` on the processor and on a GPU: `parts` by target, such as "opencl", or of
+    a workload with dims by target and size, such as "opencl n=128"."""
 
     parts: Mapping[str, Tuned | OpenTuned]
 

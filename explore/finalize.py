@@ -272,8 +272,7 @@ def _tell_drift(session: Session, finalists: Sequence[Finalist]) -> None:
 def _side_by_side(
     session: Session, configs: list[Config], rounds: int, until: float
 ) -> tuple[list[Config], Comparison]:
-    """Measure configs in rounds, as many as there is time for; those that fail now are
-    rejected."""
+    """Measure configs in rounds while there is time; those that fail now are rejected."""
     configs, rounds = _in_time(session, configs, rounds, until - session.elapsed)
     with session.watch.part("comparing"):
         found = session.device.compare(session.workload, configs, rounds)

@@ -214,7 +214,7 @@ class _OpenTuning:
         return model
 
     def _inputs(self, sizes: Sizes) -> list[float]:
-        """What a model reads: the sizes, and c, the number of operations."""
+        """Inputs of a model: the sizes, and c, the number of operations."""
         key = tuple(sizes[d.name] for d in self.workload.dims)
         if key not in self.known_inputs:
             work = self.workload.at(**sizes)
@@ -222,7 +222,7 @@ class _OpenTuning:
         return self.known_inputs[key]
 
     def _residuals(self, model: TimeModel, sizes: Sequence[Sizes], seconds: Any) -> Any:
-        """What a model is off by, as a function of sizes: the mean of the logarithms of measured
+        """The error of a model as a function of sizes: the mean of the logarithms of measured
         over predicted seconds near them."""
         able = np.isfinite(seconds)
         rows = np.array([self._inputs(each) for each in sizes])[able]
@@ -319,8 +319,7 @@ def _checked(workload: Workload, sizes: Sequence[Sizes]) -> list[Sizes]:
 
 
 def _far_apart(dims: Sequence[Dim], drawn: Sequence[Sizes], count: int) -> list[Sizes]:
-    """The largest of some sizes, and others that are farthest from those chosen so far, in the
-    logarithm."""
+    """Sizes from the largest on, each the farthest from those before, in the logarithm."""
     logs = np.array([[math.log(each[d.name]) for d in dims] for each in drawn])
     chosen = [int(logs.sum(axis=1).argmax())]
     nearest = np.abs(logs - logs[chosen[0]]).sum(axis=1)

@@ -55,7 +55,7 @@ class OpenTuned:
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if
         nothing was measured, or the file cannot be written."""
-        from loopwright.explore.report.open_html import open_html
+        from loopwright.explore.report.html import open_html
 
         path = self._to_write(path, "the report")
         with written():
@@ -78,7 +78,7 @@ class OpenTuned:
 
     def figure(self) -> Any:
         """The drawing of `plot`, as matplotlib's figure."""
-        from loopwright.explore.report.open_plot import open_figure
+        from loopwright.explore.report.plot import open_figure
 
         threads = counted(self.target.threads, "thread")
         machine = f"{self.target.mcpu}, {self.target.kind}, {threads}"

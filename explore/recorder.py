@@ -10,15 +10,9 @@ from loopwright.transfer.records.store import Record, RecordError, RecordStore
 
 
 class Recorder:
-    """Stores records as long as the store takes them; then keeps them until `again`.
-
-    A disk may be full, or somebody may delete the file, while hours of measurements are made. So
-    nothing here raises, and what goes wrong is told.
-
-    Attributes
-    ----------
-    unstored: why records are not in the store; empty where all are.
-    """
+    """Stores records as long as the store takes them; then keeps them until `again`. A disk may be
+    full after hours of measurements: nothing here raises, and `unstored` says why not all are
+    stored."""
 
     def __init__(self, store: RecordStore | None, tell: Callable[[str], None]) -> None:
         """`store` is None where nothing is to be kept."""

@@ -31,20 +31,12 @@ _STORE_EVERY = 1.0
 
 
 class Session:
-    """Measures for a search; keeps every measurement, in memory and in the store.
-
-    Attributes
-    ----------
-    history: every candidate measured, those of earlier sessions first.
-    resumed: how many those are.
-    incumbent: what the store would have chosen before this session; None for nothing.
-    verified: configs whose results were checked against the oracle's, and are right.
-    watch: books the time by part of the work; the budget counts from its beginning.
-    notes: what callbacks were told in words.
-    recorder: what stores the measurements; searches of one network share it.
-    chosen: the winner of the last comparison that was recorded, if there was one.
-    preparing: what the device does meanwhile, and must have done before it measures.
-    """
+    """Measures for a search; keeps every measurement, in memory and in the store. `history` has
+    all candidates, the first `resumed` of earlier sessions. `incumbent` is what the store would
+    have chosen before, `verified` are configs whose results are right. `watch` books the time,
+    from whose beginning the budget counts; `notes` are what callbacks were told. Searches of one
+    network share the `recorder`. `chosen` won the last comparison; the device must have done what
+    it is `preparing` before it measures."""
 
     def __init__(
         self,
@@ -107,8 +99,7 @@ class Session:
     # ---- the work ----
 
     def resume(self) -> list[Measurement]:
-        """Measurements of this workload by earlier sessions, on this machine with these
-        threads."""
+        """Measurements of this workload by earlier sessions on this machine and threads."""
         if self.store is None:
             return []
         found = [
@@ -228,8 +219,7 @@ class Session:
         return stored
 
     def best_record(self) -> Record | None:
-        """The record to use where the store has none: of the last comparison's winner, or else of
-        the cheapest config."""
+        """The last comparison's winner, or else the cheapest config, where the store has none."""
         if self.chosen is not None or not (ranked := self.ranked()):
             return self.chosen
         return self.record(next(m for m in self.history if m.config == ranked[0]))
@@ -249,16 +239,13 @@ class Session:
                 of.get(m.codegen or "", target),
                 machine,
                 m,
-                numerics=self._numerics(m),
+                numerics=self.space.whole.sketch(m.config.sketch).numerics,
                 seed=self.seed,
                 session=name,
             )
             for m in measurements
         ]
         return self.recorder.add(records)
-
-    def _numerics(self, measurement: Measurement) -> Numerics:
-        return self.space.whole.sketch(measurement.config.sketch).numerics
 
     def flush(self) -> None:
         """Store what was measured since the last time."""

@@ -54,16 +54,9 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Finalist:
-    """One of the best configs.
-
-    Attributes
-    ----------
-    seconds: samples of the comparison; those of one place were taken side by side.
-    p: how often chance alone would make it as slow if it took no more than `MARGIN` longer than
-        the fastest.
-    standing: "winner", "tied" with the fastest but not chosen, or "slower". The fastest itself is
-        the winner, or tied.
-    """
+    """One of the best configs, with samples in seconds, those of one place taken side by side. `p`
+    tells how often chance alone would make it as slow if it took no more than `MARGIN` longer than
+    the fastest. It is the "winner", "tied" with the fastest but not chosen, or "slower"."""
 
     config: Config
     seconds: tuple[float, ...]
@@ -109,8 +102,7 @@ def judge(samples: Mapping[Config, tuple[float, ...]], order: Order) -> list[Fin
 
 
 def slower(a: Sequence[float], b: Sequence[float]) -> float:
-    """Probability that chance alone would make `a` as slow, if it took `MARGIN` longer than
-    `b`."""
+    """Probability that chance alone makes `a` as slow, if it took `MARGIN` longer than `b`."""
     return chance(a, (1 + MARGIN) * np.asarray(b))
 
 

@@ -25,15 +25,8 @@ _REFUSED = ("device", "fleet", "targets", "sizes", "progress")
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a tuner of `tune_many`.
-
-    Attributes
-    ----------
-    config, seconds: the best one, and the cost of a call.
-    default: the default schedule's cost in seconds.
-    history: every candidate measured, in order.
-    end, notes: why the search ended, and what was told in words.
-    """
+    """The result of a tuner of `tune_many`: the best config and its cost in seconds, that of the
+    `default` schedule, all candidates in order, why it ended, and notes."""
 
     workload: Workload
     config: Config

@@ -39,14 +39,8 @@ class ZeroShot(Strategy):
         sketches: int = 24,
         kept: int = 4,
     ) -> None:
-        """
-        Parameters
-        ----------
-        sketches: whose defaults are looked at.
-        kept: the best of them, in which better configs are looked for.
-
-        Most of the time goes into lowering each of them, 10 to 30 ms.
-        """
+        """Looks at the defaults of so many `sketches`, and for better configs in the best `kept`
+        ones. Most of the time goes into lowering each, 10 to 30 ms."""
         super().__init__(encoded, rng)
         self.model, self.sketches, self.kept = model, sketches, kept
         self._features = Features(encoded.space, model.reads)
@@ -61,7 +55,7 @@ class ZeroShot(Strategy):
         guesses = self.encoded.guesses(GUESSES * len(self.encoded.space.sketches), self.rng)
         new = guesses[np.isin(guesses[:, 0], kept)]
         for _ in range(1 + ROUNDS):
-            new = self._new(new, points)
+            new = distinct(np.concatenate([points, new]))[len(points) :]
             if len(new):
                 more, more_rows = self._scored(new)
                 points = np.concatenate([points, new])
@@ -83,7 +77,3 @@ class ZeroShot(Strategy):
     def _best(self, points: Points, scores: np.ndarray, sketch: int) -> Points:
         own = np.flatnonzero(points[:, 0] == sketch)
         return points[own[np.argsort(-scores[own], kind="stable")[:BEST]]]
-
-    def _new(self, points: Points, known: Points) -> Points:
-        """Points that are not known yet, each once."""
-        return distinct(np.concatenate([known, points]))[len(known) :]

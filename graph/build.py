@@ -145,7 +145,7 @@ def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
-    """What reads a model of open axes at some of its sizes."""
+    """A function that reads a model of open axes at some of its sizes."""
 
     def read(whole: Any, given: Inputs) -> Work:
         work = import_model(whole, given, target, layout, numerics=numerics)
@@ -166,8 +166,7 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
     numerics: Numerics,
     machine: Mapping[str, str] | None = None,
 ) -> OpenModel:
-    """A model of open axes, as `build_model` has it, by the records of a machine; this one by
-    default."""
+    """A model of open axes, as `build_model` has it, by the records of a machine."""
     read = _reader(target, layout, numerics)
 
     def known(workload: Workload) -> Config | None:

@@ -10,13 +10,8 @@ class ModelError(LoopwrightError):
 
 
 class OpenShape(ModelError):  # noqa: N818 - it says what is the matter
-    """An input whose shape the model leaves open.
-
-    Attributes
-    ----------
-    problem: what was found, without the remedy.
-    name, example: the input, and a shape that it may be given.
-    """
+    """An input `name` whose shape the model leaves open: the `problem` without its remedy, and an
+    `example` of a shape."""
 
     def __init__(self, name: str, shown: str, example: tuple[int, ...]) -> None:
         self.problem = f"input {name} has the open shape ({shown})"

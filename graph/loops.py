@@ -19,14 +19,8 @@ W = TypeVar("W")
 
 @dataclass(frozen=True, eq=False)
 class Row(Generic[V]):
-    """A part of an array that an iteration reads or writes: the next row along the first axis.
-
-    Attributes
-    ----------
-    part: the row, as the iteration knows it.
-    whole: the array, of as many rows as there are iterations.
-    backward: whether the first iteration has the last row.
-    """
+    """A part of an array that an iteration reads or writes: the next row of `whole` along the
+    first axis, the last one first if `backward`."""
 
     part: V
     whole: V
@@ -35,13 +29,8 @@ class Row(Generic[V]):
 
 @dataclass(frozen=True, eq=False)
 class State(Generic[V]):
-    """A value that goes from one iteration to the next.
-
-    Attributes
-    ----------
-    before, after: in an iteration, as it finds it and as it leaves it.
-    start, last: before the first iteration, and after the last one.
-    """
+    """A value that goes from one iteration to the next: `before` and `after` in an iteration,
+    `start` before the first one, and `last` after the last one."""
 
     before: V
     start: V

@@ -64,10 +64,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A model: its functions by name, and the calls.
-
-    `several` says whether the result is a tuple, of one element too.
-    """
+    """A model: its functions by name, and the calls. `several`: the result is a tuple."""
 
     functions: dict[str, Any]
     inputs: tuple[Value, ...]
@@ -127,7 +124,7 @@ class _Reader:
         if not isinstance(binding, relax.VarBinding):
             raise NotPlannable(f"it has a {type(binding).__name__}")
         value = binding.value
-        if isinstance(value, relax.Call) and _is_call_tir(value):
+        if isinstance(value, relax.Call) and getattr(value.op, "name", "") == "relax.call_tir":
             self.values[binding.var] = self.call(binding.var, value)
         else:
             self.values[binding.var] = self.value(value)
@@ -188,7 +185,3 @@ def check_arrays(what: str, count: int) -> None:
     """Raises `NotPlannable` for more arrays than our run-time calls something with."""
     if count > MOST_ARGUMENTS:
         raise NotPlannable(f"{what} takes {count} arrays; {MOST_ARGUMENTS} may be")
-
-
-def _is_call_tir(call: Any) -> bool:
-    return getattr(call.op, "name", "") == "relax.call_tir"

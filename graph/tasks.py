@@ -21,14 +21,8 @@ from loopwright.schedule.target import Target
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Equal work in a network, tuned once.
-
-    Attributes
-    ----------
-    workload: the work, with the names of the first step that does it.
-    steps: the numbers of the steps that do it.
-    count: how often one call of the network does it; steps in loops count for each iteration.
-    """
+    """Equal work in a network, tuned once, with the names of the first step that does it. `steps`
+    are the numbers of all that do; one call does it `count` times, iterations included."""
 
     workload: Workload
     name: str
@@ -43,18 +37,10 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """The steps of a network as the notation says them.
-
-    Attributes
-    ----------
-    imported: for each step, its function as a workload, or the reason why it is none.
-    tasks: the distinct workloads, those with the most arithmetic first.
-    source: the model that they are of, where it is known.
-    numerics: what programs may do to rounding errors.
-    sparse: whether programs may be chosen whose time depends on zeros in the data.
-    fixed: inputs of the model whose values decide what is computed: they are arrays here, and no
-        inputs of the network.
-    """
+    """The steps of a network as the notation says them: each `imported` as a workload or the
+    reason why it is none, and the distinct workloads, most arithmetic first. `sparse`: programs
+    may be chosen whose time depends on zeros in the data. `fixed` inputs, whose values decide what
+    is computed, are arrays here, and no inputs of the network."""
 
     network: Network
     imported: tuple[Imported | str, ...]

@@ -254,7 +254,7 @@ class _Builds:
 
 
 def _nothing(*inputs: Any) -> tuple[()]:
-    """What is computed of a graph whose outputs are views of inputs."""
+    """The results of a graph whose outputs are views of inputs: none is computed."""
     return ()
 
 

@@ -17,20 +17,15 @@ _HIGH, _APART = 512, 4
 
 @dataclass(frozen=True)
 class OpenAxes:
-    """The axes of a graph's inputs that are open, by the names of torch's symbols.
-
-    Attributes
-    ----------
-    of: for each input that is a tensor, its open axes.
-    numbers: the inputs that are numbers, each the size of a symbol.
-    """
+    """The axes of a graph's inputs that are open, by the names of torch's symbols; and the inputs
+    that are numbers, each the size of a symbol."""
 
     of: Mapping[int, Mapping[int, str]]
     numbers: Mapping[int, str]
 
     @staticmethod
     def found(graph: Any) -> OpenAxes | None:
-        """Those of a graph; None where some size is no symbol itself, or there are too many."""
+        """Open axes of a graph; None where a size is no symbol itself, or there are too many."""
         of: dict[int, dict[int, str]] = {}
         numbers: dict[int, str] = {}
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -44,8 +39,7 @@ class OpenAxes:
         return OpenAxes(of, numbers) if known and 0 < len(names) <= _MOST_SYMBOLS else None
 
     def bounds(self, inputs: Sequence[Any]) -> tuple[tuple[str, int], ...] | None:
-        """The greatest size of each symbol in the model that is right for a call; None for sizes
-        that none is made for."""
+        """The greatest sizes of the model that is right for a call; None where none is."""
         sizes = {
             name: int(inputs[n].shape[k])
             for n, axes in self.of.items()

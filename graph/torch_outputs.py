@@ -13,13 +13,8 @@ from loopwright.dsl.errors import LoopwrightError
 
 
 class Outputs:
-    """The outputs of a graph, as torch lays them out.
-
-    Attributes
-    ----------
-    graph: what is to be compiled. Its outputs share no memory with each other or with inputs.
-    any_computed: whether it has outputs.
-    """
+    """The outputs of a graph, as torch lays them out. `graph` is what is to be compiled, whose
+    outputs, if `any_computed`, share no memory."""
 
     def __init__(self, graph: Any, is_open: bool) -> None:
         *nodes, end = graph.graph.nodes
@@ -59,10 +54,8 @@ class Outputs:
         return tuple(made)
 
     def _found(self, inputs: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """The strides of each output's base, and the view that it is of that; None for none.
-
-        They are found once for each of the shapes that the graph is called with.
-        """
+        """The strides of each output's base, and the view of it or None, found once for each
+        shape."""
         key = () if self._traced is None else tuple(map(_layout, inputs))
         if key not in self._views:
             values = self._examples if self._traced is None else _traced(self._traced, inputs)
@@ -128,7 +121,7 @@ def _view_of(base: Any, output: Any, given: bool) -> tuple[Any, Any]:
 
 
 def _reach(x: Any) -> int:
-    """How many elements of memory lie between a tensor's first and its last, these included."""
+    """Elements of memory from a tensor's first to its last, these included."""
     return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride())) if x.numel() else 0
 
 

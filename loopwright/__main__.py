@@ -6,7 +6,6 @@ from types import FrameType
 
 import click
 
-from loopwright.cli.bench import bench
 from loopwright.cli.build import build
 from loopwright.cli.devices import devices
 from loopwright.cli.explain import explain
@@ -14,11 +13,10 @@ from loopwright.cli.fleet import fleet
 from loopwright.cli.inspect import inspect
 from loopwright.cli.model import model
 from loopwright.cli.passes import passes
-from loopwright.cli.profile import profile
+from loopwright.cli.profile import profile, tasks
 from loopwright.cli.records import records
 from loopwright.cli.replay import replay
-from loopwright.cli.run import run
-from loopwright.cli.tasks import tasks
+from loopwright.cli.run import bench, run
 from loopwright.cli.tune import tune
 from loopwright.cli.tune_model import tune_model
 from loopwright.version import __version__

@@ -1,9 +1,8 @@
 """Temporary folders that outlive no process for long, however it ends.
 
-A process that is killed leaves its folders behind. Each is locked while its process lives, by
-`flock`, which the system undoes at the end of it. So the first folder that a later process makes
-there removes those that nobody holds. A number of a process would not do: it may be another's by
-now, or one in another container that shares the folder.
+Each is locked while its process lives, by `flock`, which the system undoes at the end of it. The
+first folder that a later process makes there removes those that nobody holds. Process numbers
+would not do: they come again, and differ in containers that share the folder.
 """
 
 from __future__ import annotations

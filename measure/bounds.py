@@ -21,14 +21,8 @@ _FLOATS = {"float32", "float64"}
 
 @dataclass(frozen=True)
 class Bound:
-    """Seconds that a call takes at least.
-
-    Attributes
-    ----------
-    name: "compute", the level of the cache that holds all inputs and outputs ("L2"), "memory", or
-        "launch".
-    reason: what takes the time, in words.
-    """
+    """Seconds that a call takes at least, with the `reason` in words. The `name` is "compute", the
+    level of the cache that holds all arrays ("L2"), "memory", or "launch"."""
 
     name: str
     seconds: float

@@ -120,8 +120,7 @@ class Builder:
         return [Built.of(reply) for reply in self._pool.map([self.job(t, config) for t in tasks])]
 
     def oracle(self, task: Task, seed: int, timeout: float, scaled: bool = False) -> Reply:
-        """The outputs that the oracle computes for the inputs of a seed, as blobs; `scaled` as for
-        `runner.Data`."""
+        """The oracle's outputs for a seed's inputs, as blobs; `scaled` as for `runner.Data`."""
         return self._pool.map([self.question(task, seed, timeout, scaled)])[0]
 
     def build_with_oracle(

@@ -44,12 +44,9 @@ def difference(
     most: int | None = None,
     slack: Sequence[Array] = (),
 ) -> str | None:
-    """Sentence about how outputs differ from those expected; None if they agree.
-
-    Floats agree within `tolerance` = (rtol, atol) and what `slack` (see `dsl.oracle`) leaves each
-    element beyond it, NaN with NaN; everything else if equal but for the slack. Of an array with
-    more than `most` elements that many are looked at, spread at random, always the same ones.
-    """
+    """Sentence about how outputs differ from those expected; None if they agree: floats within
+    `tolerance` = (rtol, atol) and `slack` (see `dsl.oracle`), NaN with NaN, all else if equal but
+    for the slack. Of more than `most` elements that many are looked at, always the same ones."""
     more: Sequence[Array | float] = [s.reshape(-1) for s in slack] or [0.0] * len(expected)
     for tensor, whole, reference, left in zip(workload.outputs, found, expected, more):
         one, other, where = _chosen(whole, reference, most)

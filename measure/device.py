@@ -90,8 +90,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A candidate's code before it runs: facts, or why it could not be built; with the
-    seconds that this took."""
+    """Facts of a candidate's code, or why it could not be built; and seconds of building."""
 
     config: Config
     facts: Facts
@@ -167,8 +166,7 @@ class Device(ABC):
         needed and those that are there."""
 
     def doubtful(self, workload: Workload) -> Sequence[Config]:
-        """Configs that should be measured again, each told once: the machine that measured them
-        turned out to have changed."""
+        """Configs to measure again, each told once: their machine turned out to have changed."""
         return ()
 
     def until(self, deadline: float) -> None:  # noqa: B027 - most devices need no time
@@ -197,8 +195,7 @@ class Device(ABC):
 
     @abstractmethod
     def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
-        """Take `rounds` samples of every config, side by side and of equal length; fewer where
-        time is up."""
+        """Take `rounds` samples of each config, in turns; fewer where time is up."""
 
     def close(self) -> None:  # noqa: B027 - most devices hold nothing
         """Free what the device holds. It must not be used afterwards; closing twice is fine."""

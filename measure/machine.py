@@ -87,8 +87,7 @@ class Neighbours:
         return _busy_seconds() - _seconds_of(self._pid) - _seconds_of(os.getpid())
 
     def in_the_way(self, threads: int) -> float:
-        """Cores kept busy so far, beyond those that so many threads leave free; 0 where the
-        system does not tell."""
+        """Cores kept busy so far, beyond those that the threads leave free; 0 if not known."""
         began, before = self._began
         others = (self._others() - before) / max(time.monotonic() - began, 1e-9)
         cores = len(one_per_core())
@@ -112,8 +111,7 @@ def _seconds_of(pid: int) -> float:
 
 
 def last_level_caches() -> list[tuple[tuple[int, ...], int]]:
-    """The largest caches: the usable processors that share each of them, and its bytes. One of 32
-    MiB where the system does not tell."""
+    """Processors that share each largest cache, and its bytes; by default one of 32 MiB."""
     found: dict[str, tuple[list[int], int]] = {}
     for number in sorted(processors()):
         caches = _caches_of(number)
@@ -155,8 +153,7 @@ def memory_share() -> int:
 
 
 def builders(count: int | None = None, most: int | None = None) -> tuple[int, int]:
-    """Number of processes that build at a time, and the bytes of memory that each may have. It is
-    `count`, or else at most `most`."""
+    """Number of building processes, `count` or at most `most`, and bytes of memory for each."""
     count = count or min(usable_processors(), 1 + memory_share() // _LEAST_MEMORY)
     count = count if most is None else min(count, most)
     return count, max(_LEAST_MEMORY, memory_share() // count)

@@ -32,16 +32,9 @@ _ORACLE = 0.25  # of the time that is left, what the oracle may take
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds that things may take, each for one candidate.
-
-    Attributes
-    ----------
-    build: a build.
-    run: a sample, or the first call. It is raised to ten times what the default schedule needs.
-    oracle: NumPy's evaluation of the workload, once; if that is too slow, the outputs of the
-        default schedule are what others are compared with.
-    default: the default schedule's first run.
-    """
+    """Seconds for one candidate: for its `build`, and for a sample or the first call to `run`, but
+    ten times the default schedule's where that is more. If NumPy's `oracle` takes longer, outputs
+    of the default schedule, whose first run has a limit too, are what others are compared with."""
 
     build: float = 20.0
     run: float = 10.0
@@ -82,8 +75,7 @@ class References:
     def beside(
         self, workload: Workload, configs: Sequence[Config]
     ) -> tuple[Data, Sequence[Built]]:
-        """The reference, and candidates: where the reference is still to be made, all that is to
-        be built for it is built beside them."""
+        """The reference, and candidates, all built at once where it is still to be made."""
         if workload.key in self._kept:
             data, _ = self._find(workload)
             return data, self._builder.build(data.task, configs)

@@ -78,8 +78,7 @@ class Sampled:
         return tuple(self.seconds) or (self.first,)
 
     def goes_on(self, wanted: Callable[[Sampled, float], bool]) -> bool:
-        """Return whether it is to be called again; `wanted` is asked with its first call's
-        seconds."""
+        """Return whether to call it again; `wanted` is asked with its first call's seconds."""
         return self.failure is None and (self.first is None or wanted(self, self.first))
 
     def add(self, reply: Reply) -> None:
@@ -192,8 +191,7 @@ class Runner:
         )
 
     def _watch(self, data: Data) -> Neighbours | None:
-        """Watch of whether other programs want the processors; None for a GPU, and for another
-        machine."""
+        """Watch of what other programs use; None for a GPU, and for another machine."""
         if data.task.target.gpu is not None:
             return None
         self._ready(data)

@@ -21,15 +21,8 @@ from loopwright.schedule.tree.printer import show
 
 @dataclass(frozen=True)
 class Applies:
-    """A program of the space.
-
-    Attributes
-    ----------
-    cycles: what the analytical prior takes its default for, of one core; None on a GPU.
-    prior: times that, by which programs are ranked.
-    error_growth: times the direct sum's rounding errors.
-    sketches: structures that a search draws from.
-    """
+    """A program of the space: `cycles` of its default by the analytical prior, None on a GPU, by
+    `prior` times which programs are ranked; its `error_growth`, and its number of `sketches`."""
 
     derivation: Derivation
     numerics: Numerics
@@ -41,16 +34,10 @@ class Applies:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Explanation of a space; `str` of it is a table.
-
-    Attributes
-    ----------
-    programs: the most promising first.
-    others: the rewrites that made none of them, with the reasons.
-    default: the config that is used when none is given.
-    tree: the loop tree of a config that was asked for; empty if none was.
-    facts: what its code tells, by the names of `codegen.facts`; `code` has it in words.
-    """
+    """Explanation of a space, a table as `str`: `programs`, the most promising first, and the
+    `others` that rewrites do not make, with reasons; the default config. Of a config that was
+    asked for, the loop tree and `facts` of its code, by the names of `codegen.facts`; `code` has
+    them in words."""
 
     workload: Workload
     target: Target

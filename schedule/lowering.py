@@ -29,7 +29,7 @@ from loopwright.schedule.cpu.lower_nest import NestLowering
 from loopwright.schedule.cpu.lower_pack import lower_pack
 from loopwright.schedule.gpu.lower import lower_kernels
 from loopwright.schedule.loops.assembly import assembled, values_of
-from loopwright.schedule.loops.linearize import to_linear
+from loopwright.schedule.loops.statements import to_linear
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.nest import extent

@@ -98,8 +98,7 @@ class Space:
         return {s.name: s for s in self.sketches}
 
     def __contains__(self, config: object) -> bool:
-        """Return whether a config is of this space; one of another version's may be none, as rules
-        change."""
+        """Return whether a config is of this space; rules change between versions."""
         if not isinstance(config, Config):
             return False
         try:
@@ -153,8 +152,7 @@ def sketches_of_each(
 
 
 def find_sketch(workload: Workload, target: Target, name: SketchName) -> Sketch:
-    """A sketch by its name alone: no other program is derived. Raises `ConfigError` if there is
-    none."""
+    """A sketch by its name; no other program is derived. Raises `ConfigError` if there is none."""
     return _found(Named(workload), target, name)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -86,3 +86,12 @@ class Target:
             return f"{self.kind} {self.gpu.arch}".strip()
         extra = f" {' '.join(self.features)}" if self.features else ""
         return f"{self.kind} {self.triple} {self.mcpu or 'generic'}{extra}"
+
+
+def vector_registers(triple: str, features: Collection[str]) -> tuple[int, int]:
+    """Bytes of a vector register of a processor, and how many there are."""
+    if not triple.startswith("x86_64"):
+        return 16, 32
+    if "+avx512f" in features:
+        return 64, 32
+    return (32, 16) if "+avx2" in features or "+avx" in features else (16, 16)

@@ -20,7 +20,7 @@ from loopwright.explore.scheduling.loops import Problem
 from loopwright.graph.importers.onnx.file import onnx_file
 from loopwright.graph.importers.torch.program import onnx_of
 from loopwright.packages import EXTRAS, install, optional
-from loopwright.transfer.pretrained.sequences import train_sequence
+from loopwright.transfer.pretrained.training import train_sequence
 from loopwright.transfer.records.store import RecordStore
 from tests.costmodel.records import data
 from tests.explore.synthetic import MadeUp, matmul

@@ -19,15 +19,9 @@ One = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class VectorSet:
-    """The vector instructions of a processor.
-
-    Attributes
-    ----------
-    lanes: elements of a vector.
-    registers: how many there are.
-    homes: registers that tiles may have: as many as leave enough for what else there is.
-    extended: comparisons make masks, and one element of memory can be an operand for all lanes.
-    """
+    """The vector instructions of a processor: `lanes` of a vector, `registers`, of which tiles may
+    have `homes` at most. `extended` has masks by comparisons, and operands of one element for all
+    lanes."""
 
     lanes: int
     registers: int
@@ -40,7 +34,7 @@ AVX512 = VectorSet(16, 32, (30, 26, 20, 12, 0), True)
 
 
 class Uncovered(Exception):  # noqa: N818 - a reason, not an error
-    """What of a tree is not covered here: another code generator takes it."""
+    """Part of a tree that is not covered here: another code generator takes it."""
 
 
 class Crowded(Uncovered):

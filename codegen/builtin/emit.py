@@ -32,6 +32,7 @@ from loopwright.schedule.tree.grammar import (
     Var,
     statements,
 )
+from loopwright.schedule.tree.parts import nested
 
 _LEVEL = 2  # of a prefetch: the second cache and those behind it
 
@@ -203,11 +204,7 @@ class Emitter(Loops):
 
     def parallel(self, loop: Loop) -> None:
         """Directly nested parallel loops as one, in a function of its own."""
-        chain = [loop]
-        while len(inside := chain[-1].body) == 1 and isinstance(inner := inside[0], Loop):
-            if inner.kind != "parallel":
-                break
-            chain.append(inner)
+        chain = nested(loop)
         if any(each.bound is not None for each in chain):
             raise Uncovered("a parallel loop with a bound")
         total = math.prod(int(each.extent) for each in chain)

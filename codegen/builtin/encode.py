@@ -34,17 +34,12 @@ EITHER, VEX, EVEX = range(3)  # codings that a form has
 
 @dataclass(frozen=True)
 class Form:
-    """A vector instruction: opcode, prefix, opcode map, W, whether it has an immediate byte.
-
-    Attributes
-    ----------
-    extension: a part of the opcode in place of a register in ModRM.
-    coding: VEX, EVEX or either; EVEX only where its vectors or registers are AVX-512's.
-    length: of the vectors, where it is always the same: 0, 1, 2 for 16, 32, 64 bytes.
-    scale: bytes by which EVEX counts a short displacement; 0 for those of the vector.
-    evex_wide: W of EVEX, where it is not that of VEX.
-    masked: a mask chooses among lanes; its register stands in place of the immediate byte.
-    """
+    """A vector instruction: opcode, prefix, opcode map, W, whether it has an immediate byte. An
+    `extension` of the opcode stands in ModRM in place of a register. `coding` is VEX, EVEX for
+    what is AVX-512's, or either; `length` 0, 1, 2 for vectors of 16, 32, 64 bytes, where it is
+    fixed. EVEX counts a short displacement by `scale` bytes, 0 for those of the vector, and has W
+    `evex_wide` if another. The register of a mask (`masked`) stands in place of the immediate
+    byte."""
 
     name: str
     opcode: int

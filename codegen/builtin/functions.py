@@ -56,8 +56,7 @@ def steps_of(name: str, operands: int, limits: bool) -> tuple[tuple[Step, ...], 
 
 
 def _as_limit(step: Step, steps: list[Step]) -> Step:
-    """`select(x > c, c, x)` as the least of c and x, of which x is taken if it is NaN; `<` as the
-    greatest."""
+    """`select(x > c, c, x)` as the least of c and x, x where that is NaN; `<` as the greatest."""
     if step[0] == "Select":
         kind, *compared = steps[step[1]]
         if kind in _LIMITS and compared == [step[3], step[2]]:

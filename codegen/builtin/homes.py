@@ -23,13 +23,8 @@ _MOST_UNROLLED = 64  # iterations of a loop that counts inside of a tile
 
 @dataclass(eq=False)
 class Homes:
-    """The registers of a tile.
-
-    Attributes
-    ----------
-    width: elements of a register.
-    variables: loops that count inside of the tile, and so have to be written out.
-    """
+    """The registers of a tile, of `width` elements each, and the loops that count inside of it,
+    which have to be written out."""
 
     width: int
     variables: set[Var]
@@ -54,8 +49,7 @@ class _Use:
 
 
 def homes_of(buffer: Buffer, rest: tuple[Stmt, ...], most_lanes: int) -> Homes | None:
-    """How a register tile lies in registers of so many lanes; None where it has to lie in
-    memory."""
+    """Registers of a tile, of so many lanes each; None where it lies in memory."""
     loops: dict[Var, Loop] = {}
     uses = list(_uses(buffer.name, rest, loops, None, ()))
     if not uses:

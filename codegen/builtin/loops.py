@@ -16,13 +16,8 @@ _MOST_OVERLAPPING = 8  # the vectors of all iterations of a short loop over tile
 
 
 class Loops(Lanes, ABC):
-    """The loops of one function.
-
-    Attributes
-    ----------
-    threads: how many the loops of kind "parallel" run on.
-    unrolled: loops that count inside of register tiles.
-    """
+    """The loops of one function. Those of kind "parallel" run on `threads`; those that count
+    inside of register tiles are `unrolled`."""
 
     def __init__(self, vectors: VectorSet, most_homes: int, threads: int) -> None:
         super().__init__(vectors, most_homes)
@@ -184,8 +179,7 @@ class Loops(Lanes, ABC):
 
 
 def _is_innermost(body: tuple[Stmt, ...]) -> bool:
-    """Return whether statements have no loops of the machine, and no register tiles of their
-    own."""
+    """Return whether statements have no machine loops, and no register tiles of their own."""
     return not any(
         isinstance(s, Allocate)
         or (isinstance(s, Loop) and s.kind not in ("vectorized", "unrolled") and s.extent != 1)

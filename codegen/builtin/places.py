@@ -40,16 +40,10 @@ class Access:
 
 
 class Places(Subscripts):
-    """Where the buffers of one function lie.
-
-    Attributes
-    ----------
-    homes: register tiles that are in registers, by the name of the buffer.
-    hoisted: registers of what was worked out before a loop, by the identity of an expression.
-    on_stack: register tiles that are in memory, and where in the frame.
-    slots: places in the frame of the pointers to all other buffers.
-    around: of a task, who starts it, and the number of its frame.
-    """
+    """Places of the buffers of one function: `homes` of register tiles by the buffer's name,
+    others `on_stack`, and `slots` of pointers to all other buffers. `hoisted` are registers of
+    what was worked out before a loop, by an expression's identity. A task has who starts it
+    `around`, and the number of its frame."""
 
     def __init__(self, vectors: VectorSet) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from loopwright.codegen.builtin.encode import RBP, RBX, RCX, RDI, RDX, RSI
 _FREE = (RCX, RDX, RSI, RDI, 8, 9, 10, 11, RBX, RBP, 12, 13, 14, 15)
 """Registers for numbers: all but the stack's and the one that items may use."""
 KEPT = (RBX, RBP, 12, 13, 14, 15)
-"""Those that a called function leaves alone."""
+"""Registers that a called function leaves alone."""
 
 # Where an item has numbers that it uses, and one that it makes or changes; places count by their
 # base. All items beside these have none.

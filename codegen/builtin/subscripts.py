@@ -10,21 +10,14 @@ from loopwright.codegen.builtin.function import Function
 from loopwright.schedule.tree.grammar import Linear, Quotient, Term, Var
 
 MOST = 1 << 30
-"""Of a displacement or a step, which has to fit an instruction."""
+"""Bound of a displacement or a step, which has to fit an instruction."""
 
 
 @dataclass(eq=False)
 class Variable:
-    """A loop's counter, a `Let`, or a quotient or remainder of those.
-
-    Attributes
-    ----------
-    order: where it is bound; those of a later one may use an earlier one.
-    head: block behind the place where it is bound.
-    before, behind: blocks before a loop, and at its end; None of others.
-    value: its number, once one is wanted of a loop.
-    start: number at which a loop begins; None for 0.
-    """
+    """A loop's counter, a `Let`, or a quotient or remainder of those. Those of a later `order` may
+    use an earlier one. `head` is the block behind its binding; a loop has blocks `before` it and
+    `behind` its body, and its `start`. `value` is its number, once one is wanted."""
 
     order: tuple[int, int]
     low: int
@@ -40,15 +33,9 @@ Parts = tuple[tuple[Variable, int], ...]
 
 
 class Subscripts:
-    """What is known of the variables of one function.
-
-    Attributes
-    ----------
-    fixed: variables that are constants here: those of loops that are written out.
-    known: all other ones that are bound here.
-    lane: variable and lanes of the vector loop at hand.
-    split: of a plain loop that goes by vectors: the loop over these, and their lanes.
-    """
+    """Facts of the variables of one function: `fixed` ones, of loops that are written out,
+    and all other `known` ones; the vector loop's `lane`; and, of a plain loop that goes by vectors
+    (`split`), the loop over these and their lanes."""
 
     def __init__(self) -> None:
         self.function = Function()

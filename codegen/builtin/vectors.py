@@ -148,8 +148,7 @@ class Vectors:
     def store(
         self, buffer: str, place: Place, lanes: int, value: Value, count: int | None = None
     ) -> None:
-        """Write neighbours, or the first `count` of them by a mask; what is known of them is what
-        was written."""
+        """Write neighbours, or the first `count` by a mask; memory is known to hold them then."""
         mask = () if count is None or count == lanes else (self.first(count),)
         base, offset = place
         by_base = self._by_buffer.setdefault(buffer, {})
@@ -230,7 +229,7 @@ class Vectors:
         return self._floats(_PREDICATES[word], lanes, one, other)
 
     def unordered(self, lanes: int, value: Value) -> Value:
-        """Whether a value is NaN."""
+        """Return whether a value is NaN."""
         return self._floats(_UNORDERED, lanes, value, value)
 
     def _floats(self, predicate: int, lanes: int, one: Value, other: Value) -> Value:
@@ -256,7 +255,7 @@ class Vectors:
         return self.apply("korw" if self.set.extended else "vorps", lanes, one, other)
 
     def negated(self, lanes: int, mask: Value) -> Value:
-        """What is not true."""
+        """The negation of a mask."""
         if self.set.extended:
             return self.apply("knotw", lanes, mask)
         ones = self.constant(0xFFFFFFFF, lanes)

@@ -19,6 +19,7 @@ from loopwright.codegen.order import OrderCall, Row
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import ORDERS
 from loopwright.schedule.tree.grammar import Allocate, Buffer, Let, Loop, Stmt, Store, Var
+from loopwright.schedule.tree.parts import nested
 
 _WIDTH = 99
 _INDEX = "ptrdiff_t"
@@ -95,8 +96,7 @@ class _Function:
         return lines
 
     def _rest(self, body: tuple[Stmt, ...], depth: int) -> list[str]:
-        """The lines of statements to the end of a block. What nothing behind it uses is left
-        out."""
+        """The lines of the rest of a block, without what nothing behind it uses."""
         pad = "  " * depth
         lines: list[str] = []
         for n, stmt in enumerate(body):
@@ -216,11 +216,7 @@ class _Function:
 
     def _parallel(self, loop: Loop, depth: int, alone: bool) -> list[str]:
         """Directly nested parallel loops as one, in a function of its own."""
-        chain = [loop]
-        while len(inside := chain[-1].body) == 1 and isinstance(inner := inside[0], Loop):
-            if inner.kind != "parallel":
-                break
-            chain.append(inner)
+        chain = nested(loop)
         total = math.prod(int(each.extent) for each in chain)
         if total == 1:
             for each in chain:
@@ -284,8 +280,7 @@ def _adds(text: str) -> bool:
 
 
 def _is_straight(body: list[str]) -> bool:
-    """Return whether all loops of some lines are written out. The lanes of a vector, where they
-    are a loop, must stay one."""
+    """Return whether all loops are written out. Lanes of a vector must stay a loop."""
     lines = [line.lstrip() for line in body]
     return lines.count("LW_UNROLL") == sum(line.startswith("for (") for line in lines)
 

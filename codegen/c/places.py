@@ -11,8 +11,7 @@ MOST_ELEMENTS = (1 << 31) - 1
 
 
 class Places:
-    """Names of variables, and what is known of their values. `used` gets the names that are
-    written."""
+    """Names and values of variables. `used` gets the names that are written."""
 
     def __init__(self) -> None:
         self.analysis = IndexAnalysis()

@@ -24,8 +24,7 @@ _LEGEND = """\
 
 
 def kernels(tree: Tree, workload: Workload, target: Target) -> dict[str, str]:
-    """The parts of the source: the head, the functions `kernel_main` and, if it has anything to
-    do, `kernel_prepare`."""
+    """The parts of the source: the head, `kernel_main` and, if needed, `kernel_prepare`."""
     meaning = "\n".join(f" *   {comment(line)}" for line in str(workload).splitlines())
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
     parts = {
@@ -73,8 +72,7 @@ def _machine(target: Target) -> list[str]:
 
 
 def compile_source(source: str, target: Target, assembly: bool = False) -> bytes:
-    """The object file of C source, or its assembly. Raises `BuildError` with the compiler's
-    words."""
+    """The object file of C source, or its assembly. Raises `BuildError`."""
     flags = [*_FLAGS, *_machine(target), "-I", str(RUNTIME)]
     with scratch() as folder:
         text, made = folder / "kernel.c", folder / "kernel.o"

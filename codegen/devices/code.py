@@ -16,16 +16,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel of a function.
-
-    Attributes
-    ----------
-    kernel: its name in the code.
-    arguments: its buffers, in the order of its parameters: numbers of those of its function,
-        arguments first and then workspaces.
-    grid, block: blocks, and threads of a block.
-    shared_bytes: shared memory of a block that is asked for at the launch.
-    """
+    """One kernel of a function, by its name in the code. `arguments` are numbers of its function's
+    buffers, in the order of its parameters: arguments first, then workspaces. `grid` and `block`
+    count blocks and threads; `shared_bytes` are asked for at the launch."""
 
     kernel: str
     arguments: tuple[int, ...]
@@ -59,16 +52,9 @@ class Resources:
 
 @dataclass(frozen=True)
 class GpuCode:
-    """Code for GPUs with what it needs to be run.
-
-    Attributes
-    ----------
-    language: "cuda" or "opencl".
-    arch: what the code was compiled for, such as "sm_90"; empty for OpenCL.
-    image: a cubin or a fat binary, which has PTX for newer GPUs too; or OpenCL source.
-    functions: plans by name: "main", and "prepare" where constants are laid out anew.
-    resources: what the kernels need, where that is known.
-    """
+    """Code for GPUs with what it needs to be run: the `image` is a cubin, a fat binary, which has
+    PTX for newer GPUs too, compiled for an `arch` such as "sm_90", or OpenCL source. `functions`
+    are plans by name, "main" and perhaps "prepare"; `resources` of kernels may be known."""
 
     language: str
     arch: str
@@ -126,6 +112,5 @@ def _plan(data: Any) -> Plan:
 
 
 def resources(blob: bytes) -> list[dict[str, Any]]:
-    """Resources of the kernels of a blob, as far as the compiler told: `Resources` as plain
-    dicts."""
+    """Resources of the kernels of a blob, where the compiler told: `Resources` as plain dicts."""
     return [asdict(each) for each in GpuCode.from_bytes(blob).resources]

@@ -42,8 +42,7 @@ class CudaProgram(DeviceProgram):
     """The kernels of a cubin or fat binary on one GPU."""
 
     def __init__(self, code: GpuCode, launcher: Launcher | None = None, device: int = 0) -> None:
-        """Program with the kernels of an exported library's `launcher`, or else those of
-        `code`."""
+        """A program of the kernels of an exported library's `launcher`, or else of `code`."""
         self.code, self._device = code, device
         self._launcher = launcher or own_launcher()
         if launcher is None:

@@ -51,8 +51,7 @@ class DeviceProgram(ABC):
 
     @abstractmethod
     def repeat(self, function: str, arguments: Sequence[Memory], times: int) -> float:
-        """Runs a function `times` times; the seconds from the first start to the last end, by
-        the device's own clock."""
+        """Runs a function `times` times; seconds by the device's own clock."""
 
     @abstractmethod
     def flush(self) -> None:

@@ -63,12 +63,9 @@ def find_nvcc() -> str | None:
 
 
 def read_resources(log: str) -> tuple[Resources, ...]:
-    """Parse the output of `ptxas -v`: the resources of every kernel.
-
-    Of each it prints a line "Compiling entry function 'NAME'", one with "bytes stack frame, …
-    bytes spill stores, … bytes spill loads", and one with "Used … registers", in which "bytes
-    smem" is left out where there are none.
-    """
+    """The resources of every kernel in the output of `ptxas -v`: lines "Compiling entry function
+    'NAME'", "bytes stack frame, … bytes spill stores, … bytes spill loads", and "Used …
+    registers", in which "bytes smem" may be left out."""
     found = []
     for part in re.split(r"Compiling entry function '", log)[1:]:
         name = part.split("'", 1)[0]

@@ -32,10 +32,7 @@ def package() -> Any:
 
 @functools.cache
 def device() -> Any:
-    """The device that programs run on: the first GPU, or else the first of all.
-
-    Raises `TargetError` where there is none.
-    """
+    """The first GPU that programs run on, or else the first device. Raises `TargetError`."""
     cl = package()
     try:
         found = [d for platform in cl.get_platforms() for d in platform.get_devices()]

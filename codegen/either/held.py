@@ -19,10 +19,8 @@ L = TypeVar("L", bound=Library)
 
 
 def with_held(cpu: L, gpus: Sequence[GpuLibrary], path: str | os.PathLike[str]) -> L:
-    """The processor's library with the code of GPUs inside, for an export to `path`.
-
-    Raises `LibraryError` where something is bound or was loaded from a file.
-    """
+    """The processor's library with the code of GPUs inside, for an export to `path`. Raises
+    `LibraryError` for bound or loaded ones."""
     if any(gpu._bound or not gpu.code.image for gpu in gpus):
         raise LibraryError(
             f"{path}: what is bound or was loaded lies on the GPU, and a file has no place "

@@ -35,16 +35,9 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class OpenCosts:
-    """What was measured when libraries were joined.
-
-    Attributes
-    ----------
-    launch: seconds of a call on the processor, without its kernel.
-    kernel: NN+C of its kernel; None where the sizes of `known` are all that a GPU takes.
-    known: seconds of its kernel at some sizes.
-    gpu: the sum of each library of the GPU, by its sizes.
-    least: seconds of moving next to nothing to the GPU, and back.
-    """
+    """Measurements of libraries that are joined: seconds of a call on the processor without its
+    kernel, NN+C of the kernel (None where the GPU takes no sizes but those `known`), the sum of
+    each library of the GPU, and the `least` seconds of a move there, and back."""
 
     launch: float
     kernel: TimeModel | None
@@ -112,7 +105,7 @@ class OpenEither:
         return self._choose(inputs).choice
 
     def on_gpu(self, /, *inputs: Any) -> Callable[..., Any]:
-        """What runs calls of these shapes on the GPU: the library that is predicted to end first.
+        """The library that runs calls of these shapes on the GPU, by prediction the fastest.
         Raises `ShapeError` where it has none for them."""
         values, _ = self._sizes(tuple(map(_place, inputs)))
         serving = self._serving(values, set())
@@ -126,8 +119,7 @@ class OpenEither:
         return OpenEither(self.cpu.bind(**values), gpus, self.costs)  # type: ignore[arg-type]
 
     def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
-        """Write the processor's library to `path` with the code of all of the GPU's inside; see
-        `Either.export`."""
+        """Write one library for all devices; see `Either.export`."""
         return with_held(self.cpu, list(self.gpus.values()), path).export(path, extras)
 
     def _choose(self, inputs: Sequence[Any]) -> _Chosen:

@@ -56,13 +56,8 @@ _KINDS = {"part": Part, "copy": Copy, "launch": Launch}
 
 @dataclass(frozen=True)
 class PlacedPlan:
-    """The order of the work of a call.
-
-    Attributes
-    ----------
-    arena: bytes of the processor's arrays between steps.
-    blocks: bytes of each block of the GPU's memory.
-    """
+    """The order of the work of a call, bytes of the processor's `arena`, and those of each block
+    of the GPU's memory."""
 
     arena: int
     blocks: tuple[int, ...]
@@ -115,7 +110,7 @@ class PlacedLibrary:
         return self.cpu.inputs
 
     def explain(self) -> str:
-        """Which step runs where, with the times that were predicted where it was built."""
+        """The device of each step, with the times that were predicted where it was built."""
         if self.missing:
             return f"all on the processor: {self.missing}\n{self._explanation}"
         return self._explanation

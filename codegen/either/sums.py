@@ -21,14 +21,8 @@ _CALLS = 5  # of a kernel, for one sample
 
 @dataclass(frozen=True)
 class Sum:
-    """Predicted seconds of a call on one device.
-
-    Attributes
-    ----------
-    launch: of the call itself: arguments, memory, start.
-    transfers: of each array that is moved, by name.
-    kernel: of the program.
-    """
+    """Predicted seconds of a call on one device: the `launch` with its arguments and memory,
+    `transfers` of arrays by name, and the `kernel`."""
 
     launch: float
     transfers: Mapping[str, float]

@@ -18,16 +18,9 @@ MACHINES = {62: "x86_64", 183: "aarch64"}
 
 @dataclass(frozen=True)
 class CodeSection:
-    """A section of machine code.
-
-    Attributes
-    ----------
-    code: its bytes.
-    functions: the places where each begins and ends, by name.
-    gaps: spans between them, with functions that have no name, such as the bodies of LLVM's
-        parallel loops, and with padding.
-    outside: the places that a linker fills in.
-    """
+    """A section of machine code, the begin and end of its functions by name, `gaps` between them,
+    which may have functions without a name, such as LLVM's parallel loops, and the places that a
+    linker fills in."""
 
     code: bytes
     functions: dict[str, tuple[int, int]]

@@ -26,17 +26,9 @@ _LEAST = 16
 
 @dataclass(frozen=True)
 class Run:
-    """Counts of a run of instructions.
-
-    Attributes
-    ----------
-    bytes: of code.
-    vector_bytes: of the widest vector.
-    vectors: instructions on vectors.
-    multiply_adds: fused ones, of elements.
-    loads, stores: instructions that read and write memory, those of the frame left out.
-    spills, reloads: those that write and read a fixed place of the frame.
-    """
+    """Counts of a run of instructions: bytes of code, those of the widest vector, instructions on
+    vectors, fused multiply-adds of elements, loads and stores but for the frame's, and those that
+    write and read a fixed place of the frame (`spills` and `reloads`)."""
 
     instructions: int
     bytes: int
@@ -51,8 +43,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Function:
-    """A function: all of it, its innermost loops, bytes that it takes of the stack, and the place
-    behind it."""
+    """A function, its innermost loops, its bytes of stack, and the place behind it."""
 
     whole: Run
     loops: tuple[Run, ...]
@@ -104,8 +95,7 @@ def read_function(
 def read_gap(
     reader: Reader, code: bytes, begin: int, end: int, outside: Collection[int]
 ) -> Iterator[Function | None]:
-    """Read functions that follow each other, with padding between them, up to one that cannot be
-    read."""
+    """Read functions with padding between them, up to one that cannot be read."""
     while end - begin >= _LEAST:
         found = read_function(reader, code, begin, end, outside)
         yield found
@@ -113,8 +103,7 @@ def read_gap(
 
 
 def _innermost(back: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """The first and the last place of every innermost loop: a jump back that jumps over no
-    other one."""
+    """First and last place of innermost loops: a jump back that jumps over no other one."""
     heads = sorted(back)
     for head, following in zip_longest(heads, heads[1:]):
         if following is None or following > back[head]:

@@ -1,5 +1,4 @@
-"""What is asked of an instruction, whatever the processor: how long it is, where it goes, what it
-does to memory."""
+"""Facts of an instruction of any processor: its length, where it goes, what it does to memory."""
 
 from __future__ import annotations
 
@@ -7,10 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 PLAIN, BRANCH, JUMP, END = range(4)
-"""Where an instruction goes: on; on or to a target; to a target; out of the function."""
+"""Ways of an instruction: on; on or to a target; to a target; out of the function."""
 LOAD, STORE, BY_STACK, BY_FRAME = 1, 2, 4, 8
-"""What it does to memory: it reads, it writes; the address is the stack pointer's with a constant,
-or that of the register that may be a frame pointer."""
+"""Uses of memory: a read, a write; by the stack pointer and a constant, or by the register that
+may be a frame pointer."""
 
 Instruction = tuple[int, int, int, int, int, int]
 """The place behind it; where it goes; the target; bytes of its vectors, 0 of other instructions;
@@ -19,16 +18,9 @@ fused multiply-adds of elements; what it does to memory."""
 
 @dataclass(frozen=True)
 class Reader:
-    """Reader of one processor family's code.
-
-    Attributes
-    ----------
-    decode: the instruction at a place, None where none that is known here is, or where it goes
-        stands in data.
-    stack_bytes: bytes of the largest frame that the instructions at some places make, between two
-        others.
-    has_frame_pointer: whether these make a frame pointer.
-    """
+    """Reader of one processor family's code: `decode` gives the instruction at a place, or None;
+    `stack_bytes` and `has_frame_pointer` tell of the frame that instructions at some places
+    make."""
 
     decode: Callable[[bytes, int], Instruction | None]
     stack_bytes: Callable[[bytes, int, int, Collection[int]], int]

@@ -64,8 +64,7 @@ class GpuKernel:
 
 
 def emit_kernel(name: str, stmt: Stmt, parameters: list[Buffer], language: str) -> GpuKernel:
-    """The kernel of one top-level statement of a tree; `parameters` are the buffers in global
-    memory that it uses."""
+    """The kernel of a top-level statement; `parameters` are its buffers in global memory."""
     emitter = _KernelEmitter(language)
     pointers, declared = [], []
     for b in parameters:

@@ -8,7 +8,6 @@ from typing import Any
 
 from loopwright.codegen.devices.code import GpuCode
 from loopwright.codegen.devices.device import DeviceProgram, Memory
-from loopwright.codegen.devices.load import load_program
 from loopwright.codegen.library import calls, foreign
 from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.calls import Slot
@@ -234,9 +233,23 @@ class GpuCall:
 
 
 def load_code(signature: Signature, blob: bytes, origin: Origin | None = None) -> GpuLibrary:
-    """The library of a blob that `GpuCode.to_bytes` made, on this machine's device.
-
-    Raises `TargetError`, `BuildError` or `LibraryError`, as `load_program` does.
-    """
+    """The library of a blob of `GpuCode.to_bytes`, on this machine. Raises as `load_program`."""
     code = GpuCode.from_bytes(blob)
     return GpuLibrary(signature, code, load_program(code), origin or Origin())
+
+
+def load_program(code: GpuCode) -> DeviceProgram:
+    """The code, on this machine's first device for its language.
+
+    Raises `TargetError` where there is no such device, driver or package, `BuildError` where the
+    driver cannot compile the code, `LibraryError` where it is for another device.
+    """
+    if code.language == "opencl":
+        from loopwright.codegen.devices.opencl import OpenClProgram
+
+        return OpenClProgram(code)
+    if code.language == "cuda":
+        from loopwright.codegen.devices.cuda import CudaProgram
+
+        return CudaProgram(code)
+    raise LibraryError(f"there is no driver for {code.language!r}")

@@ -1,12 +1,12 @@
-"""From the loop tree of a GPU program to source text and the plan of its launches."""
+"""From the loop tree of a GPU program to source text, the plan of its launches, and code."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from loopwright.codegen.devices.code import Launch, Plan
+from loopwright.codegen.devices.code import GpuCode, Launch, Plan
+from loopwright.codegen.devices.nvidia import compile_cuda, compile_ptx
 from loopwright.codegen.gpu.emit import emit_kernel, used_buffers, written_buffers
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
@@ -31,12 +32,8 @@ _DEVICE_KERNEL = 2  # TVM's calling convention of kernels
 
 @dataclass(frozen=True)
 class GpuProgram:
-    """Kernels as TIR and as source text, and what launches them.
-
-    Attributes
-    ----------
-    kernels: their text alone, without the functions that all programs have.
-    """
+    """Kernels as TIR and as source text, and what launches them. `kernels` is their text alone,
+    without the functions that all programs have."""
 
     tir: Mapping[str, Any]
     kernels: str
@@ -124,7 +121,7 @@ def _text(name: str, function: Any, kind: str) -> str:
 
 _COMPILE = "tvm_callback_cuda_compile"
 _WRITES: ContextVar[bool] = ContextVar("_WRITES", default=False)
-"""Whether TVM is asked for the text of one of our kernels, in this thread."""
+"""True where TVM is asked for the text of one of our kernels, in this thread."""
 
 
 @functools.cache
@@ -148,8 +145,7 @@ def _tvm_target(kind: str) -> Any:
 
 
 def _with_const(text: str, kernel: str, written: list[bool]) -> str:
-    """`const` for the parameters that a kernel only reads: these may go through the read-only
-    cache of the GPU."""
+    """`const` for parameters that are only read: the GPU may use its read-only cache for them."""
 
     def signature(match: re.Match[str]) -> str:
         parameters = [
@@ -208,3 +204,28 @@ def _pragmas(texts: list[str]) -> str:
     if any("__kernel" in t and re.search(r"\bdouble\b", t) for t in texts):
         return "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
     return ""
+
+
+def compile_gpu(tree: Tree, target: Target, draft: bool = False) -> GpuCode:
+    """The code of a tree of one config: a fat binary (a cubin alone in a draft), or OpenCL
+    source, which its driver compiles.
+
+    Raises `BuildError` with the compiler's words, or where there is no compiler.
+    """
+    made = gpu_program(tree, target)
+    if target.kind == "opencl":
+        return GpuCode("opencl", "", made.source.encode(), made.plans)
+    arch = target.gpu.arch if target.gpu else ""
+    image, resources = compile_cuda(made.source, arch, portable=not draft)
+    asked = {each.kernel: each.shared_bytes for p in made.plans.values() for each in p.launches}
+    resources = tuple(replace(r, shared=r.shared + asked[r.kernel]) for r in resources)
+    return GpuCode("cuda", arch, image, made.plans, resources)
+
+
+def gpu_sources(tree: Tree, target: Target) -> dict[str, Callable[[], str]]:
+    """The texts that a library shows of a tree."""
+    source = {target.kind: lambda: gpu_program(tree, target).source}
+    if target.kind == "opencl":
+        return dict(source)
+    arch = target.gpu.arch if target.gpu else ""
+    return {**source, "ptx": lambda: compile_ptx(gpu_program(tree, target).source, arch)}

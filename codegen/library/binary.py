@@ -92,10 +92,7 @@ class Binary:
     """
 
     def __init__(self, path: Path, functions: dict[str, Sequence[Parameter]]) -> None:
-        """Loads `path`. `functions` are the parameters of "main" and, if it has one, "prepare".
-
-        Raises `LibraryError` where it cannot be loaded or is not ours.
-        """
+        """Loads `path`, with the parameters of "main" and "prepare". Raises `LibraryError`."""
         try:
             library = ctypes.CDLL(str(path.absolute()))
         except OSError as error:
@@ -219,8 +216,7 @@ def bits(dtype: str) -> int:
 
 
 def raise_for(status: int, extents: Mapping[str, Any] | None = None) -> None:
-    """Raises `LibraryError` unless a call's status is 0; `extents` are those of the axes that the
-    integers of inputs index."""
+    """Raises `LibraryError` unless a call's status is 0; `extents` are of the axes indexed."""
     if not status:
         return
     said = _STATUS.get(status, f"status {status}")

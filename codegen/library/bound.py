@@ -40,10 +40,8 @@ def without_bound(signature: Signature, bound: Mapping[str, Array]) -> Signature
 def bind_objects(
     signature: Signature, origin: Origin, bound: Mapping[str, Array]
 ) -> tuple[Signature, Origin]:
-    """The same library with the arrays inside, to be linked with `wrap`.
-
-    Raises `LibraryError` as `without_bound`, and `BuildError` where the C compiler fails.
-    """
+    """The same library with the arrays inside, to be linked with `wrap`. Raises `LibraryError` as
+    `without_bound`, and `BuildError`."""
     left = without_bound(signature, bound)
     arguments = (*left.inputs, *left.outputs)
     places = {p.name: Place(ARGUMENTS + n) for n, p in enumerate(arguments)}

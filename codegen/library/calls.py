@@ -40,10 +40,7 @@ class Slot:
         return Slot(p, p.name, p.shape, dtype, dtype.itemsize, p.nbytes)
 
     def read(self, value: Any) -> Located:
-        """`value` as an array that the kernel can read; a copy where it is not dense.
-
-        Raises `ShapeError` for another dtype or shape.
-        """
+        """`value` as a dense array, a copy where it is none. Raises `ShapeError`."""
         array = value if type(value) is np.ndarray else arrays.as_array(value, self.parameter)
         if array.dtype is not self.dtype or array.shape != self.shape:
             arrays.check(array, self.parameter)
@@ -147,10 +144,7 @@ def told_apart(
 
 
 def take_outputs(out: Any, slots: Sequence[Slot]) -> list[Located]:
-    """The arrays that want the results: new ones where `out` is None.
-
-    Raises `ShapeError` where `out` has another count, or an array that cannot be written to.
-    """
+    """The arrays that want the results, new ones where `out` is None. Raises `ShapeError`."""
     if out is None:
         return [slot.make() for slot in slots]
     given = out if isinstance(out, (tuple, list)) else (out,)

@@ -1,8 +1,8 @@
 """Libraries as files: a shared object, its C header, and a manifest that says what it is.
 
-NAME.so needs libc alone. NAME.h declares its functions. NAME.json, the manifest, is what `load`
-goes by; it carries the hash of NAME.so, so that a damaged or mistaken file is not run, and NAME.so
-carries its text, so that a manifest that was changed is not believed.
+NAME.so needs libc alone, NAME.h declares its functions, and `load` goes by NAME.json, the
+manifest. Each of NAME.json and NAME.so carries the hash or the text of the other, so that damage
+is noticed.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ def write_extras(extras: Sequence[str], signature: Signature, path: Path) -> Non
 
 
 def pkg_config(name: str, signature: Signature) -> str:
-    """The text of NAME.pc: it finds NAME.so where it lies itself, when it is built and when it
-    runs."""
+    """The text of NAME.pc, which finds NAME.so in its own folder."""
     outputs = ", ".join(p.name for p in signature.outputs)
     return f"""# {MADE_BY}.
 libdir=${{pcfiledir}}
@@ -66,8 +65,7 @@ def cpp_header(name: str, signature: Signature) -> str:
         return f"::loopwright_base::view<{const}{C_TYPES[p.dtype]}, {len(p.shape)}>"
 
     def function(called: str, parameters: Sequence[Parameter], *more: str) -> tuple[str, str]:
-        """The parameters and the statements of a function around one of C's, which takes `more`
-        between inputs and outputs."""
+        """The parameters and the statements of a C++ function around one of C's."""
         declared = ", ".join(f"{view(p)} {names[p.name]}" for p in parameters)
         checks = "".join(
             f'  {names[p.name]}.check("{names[p.name]}", {{{", ".join(map(str, p.shape))}}});\n'

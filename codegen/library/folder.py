@@ -40,11 +40,8 @@ _LEAST = str(-(1 << 63))
 def export_folder(
     signature: Signature, kernels: Mapping[str, str], path: Path, bound: Mapping[str, Array]
 ) -> Path:
-    """Write the folder `path`, which is made if need be; return it.
-
-    `kernels` are the parts of the C source, see `Origin`. Raises `LibraryError` for a bad name or
-    place.
-    """
+    """Write the folder `path` of C source in parts (see `Origin`); return it. Raises
+    `LibraryError`."""
     name = path.name
     _check_folder(path)
     left = without_bound(signature, bound) if bound else signature

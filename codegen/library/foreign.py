@@ -84,10 +84,8 @@ class Package:
 
 
 def package_of(values: Iterable[Any]) -> Package | None:
-    """The package of the arrays that lie on a GPU; None where none does.
-
-    Raises `ShapeError` for arrays of several GPUs, and of a package that is not known.
-    """
+    """The package of arrays on a GPU, None where none is. Raises `ShapeError` for several GPUs, or
+    an unknown package."""
     found = {
         Package(type(value).__module__.split(".")[0], int(value.__dlpack_device__()[1]))
         for value in values
@@ -105,10 +103,7 @@ def package_of(values: Iterable[Any]) -> Package | None:
 
 
 def taken(value: Any, parameter: Parameter, stream: int) -> Taken:
-    """An array on the GPU as memory that kernels on `stream` may use.
-
-    Raises `ShapeError` for another dtype or shape, or one that is not dense or aligned.
-    """
+    """An array on the GPU as memory that kernels on `stream` may use. Raises `ShapeError`."""
     if not on_gpu(value):
         raise ShapeError(f"{parameter.name} is {brief(value)}; give an array that is on the GPU")
     detach = getattr(value, "detach", None)  # torch exports no tensor that wants gradients

@@ -95,8 +95,7 @@ def as_identifier(name: str) -> str:
 
 
 def check_name(name: str, suffix: str = ".so") -> None:
-    """Raises `LibraryError` unless `name`, that of a file with a suffix, can name a function in C
-    and in C++."""
+    """Raises `LibraryError` unless the stem of `name` can name a function in C and in C++."""
     if is_function(name):
         return
     if not is_identifier(name):
@@ -187,14 +186,9 @@ def shared_functions(name: str) -> tuple[tuple[str, str], ...]:
 
 
 class Functions:
-    """The functions by which C calls a library, declared and defined.
-
-    Attributes
-    ----------
-    stream: the parameter that is behind all others, if there is one.
-    sizes: the parameters before all others of what computes: the values of dims.
-    memory: whose the prepared arrays are, and how they lie.
-    """
+    """The functions by which C calls a library, declared and defined. The values of dims (`sizes`)
+    stand before all parameters of what computes, and `stream` behind them. `memory` says whose the
+    prepared arrays are, and how they lie."""
 
     stream: ClassVar[tuple[str, ...]] = ()
     sizes: tuple[str, ...] = ()

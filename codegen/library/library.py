@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.codegen.library import arrays, calls
-from loopwright.codegen.library.arrays import Array
+from loopwright.codegen.library.arrays import Array, KeptLayout
 from loopwright.codegen.library.binary import Binary, raise_for
 from loopwright.codegen.library.calls import Call, Located, Slot
-from loopwright.codegen.library.layout import KeptLayout
 from loopwright.codegen.library.linker import link, scratch
 from loopwright.codegen.library.loading import loaded
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
@@ -269,8 +268,8 @@ class Library:
 
     @property
     def codegen(self) -> str:
-        """What made the code, where `codegen="builtin"` was asked for: "builtin", or "llvm" with
-        the reason; the target's kind where it was not."""
+        """The maker of the code: "builtin", or "llvm" with the reason, where `codegen="builtin"`
+        was asked for; else the target's kind."""
         made = str(self.origin.extra.get("codegen", self.origin.target.split(" ")[0]))
         reason = self.origin.extra.get("not_builtin")
         if not reason:
@@ -279,7 +278,7 @@ class Library:
 
     @property
     def passes(self) -> str:
-        """What LLVM did with the program, where `passes=` was given; else nothing."""
+        """Passes by which LLVM compiled the program, where `passes=` was given; else nothing."""
         return str(self.origin.extra.get("passes", ""))
 
     def source(self, kind: str) -> str:
@@ -337,8 +336,7 @@ class Library:
         return self.__copy__()
 
     def __reduce__(self) -> Any:
-        """Code and signature, as an export holds them. Raises `LibraryError` where the file that
-        was loaded is gone or another."""
+        """Code and signature. Raises `LibraryError` where the loaded file is gone or another."""
         origin = replace(self.origin, objects=(), file=self._code())
         threads = None if self._binary is None else self._binary.threads
         return type(self)._restored, (self.signature, origin, self._bound, threads)

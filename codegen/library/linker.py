@@ -36,10 +36,8 @@ def architecture(triple: str | None = None) -> str:
 
 
 def is_native(triple: str | None) -> bool:
-    """Return whether code for `triple` (None: this machine) can be loaded into this process.
-
-    Raises `TargetError` for a system other than Linux.
-    """
+    """Return whether code for `triple` (None: this machine) runs here. Raises `TargetError` but
+    for Linux."""
     if triple and "linux" not in triple:
         raise TargetError(f"libraries are made for Linux only; the target is {triple}")
     return architecture(triple) == architecture()
@@ -129,11 +127,9 @@ def disassembly(code: bytes) -> str:
 
 
 def runtime_objects(compiler: Compiler) -> list[Path]:
-    """The run-time, compiled; from the user's cache after the first time.
-
-    The cache is $XDG_CACHE_HOME/loopwright, by default ~/.cache/loopwright; a temporary folder
-    where that cannot be written. Several processes may do this at once.
-    """
+    """The run-time, compiled; from the user's cache after the first time:
+    $XDG_CACHE_HOME/loopwright, by default ~/.cache/loopwright, or a temporary folder. Processes
+    may do this at once."""
     return [_cached_object(compiler, source) for source in ("runtime.c", "variants.c")]
 
 
@@ -163,15 +159,13 @@ def host_library() -> Path:
 
 
 def launcher(output: Path) -> None:
-    """Links the launcher of CUDA programs into the shared object `output`, from the same cache.
-    Raises `BuildError`."""
+    """Links the launcher of CUDA programs into the file `output`. Raises `BuildError`."""
     compiler = find_compiler()
     compiler.run("-shared", _cached_object(compiler, "cuda.c"), "-o", output, *_LAUNCHER_LIBRARIES)
 
 
 def link_launcher(source: str, output: Path) -> None:
-    """The same with C source that sees cuda.h, into a file that stands alone. Raises
-    `BuildError`."""
+    """The same of C source that sees cuda.h, as a whole library. Raises `BuildError`."""
     compiler = find_compiler()
     with scratch() as folder:
         text, built = folder / "library.c", folder / "library.o"
@@ -195,7 +189,7 @@ def _cached_object(compiler: Compiler, source: str) -> Path:
 
 
 def cached_file(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
-    """What `make` writes to a path, kept in the user's cache by the hash of `parts`: see
+    """The file that `make` writes, kept in the user's cache by the hash of `parts`: see
     `runtime_objects`. Raises `BuildError`."""
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     for folder in _cache_folders():
@@ -253,14 +247,12 @@ def link(
     complete: bool = False,
     wrap: bool = False,
 ) -> None:
-    """Links object files with the run-time into the shared object `output`.
+    """Links object files with the run-time into the shared object `output`. Raises `BuildError`.
 
-    `wrapper` is C source that goes in too, and sees runtime.h. `public` are the symbols to show
-    beside `TABLE`; all others are hidden. `complete` names libc and libm as dependencies and
-    fails on symbols that they lack, for files that must stand alone; without it the link is
-    three times as fast, and such symbols are looked up when the file is loaded into a process.
-    With `wrap` the objects have a plan around their `main` (`plan.object_files`).
-    Raises `BuildError`.
+    `wrapper` is C source that goes in too, and sees runtime.h. `public` symbols are shown beside
+    `TABLE`. `complete` names libc and libm as dependencies, for files that must stand alone;
+    without it the link is three times as fast, and fails later for missing symbols. With `wrap`
+    the objects have a plan around their `main` (`plan.object_files`).
     """
     compiler = find_compiler(triple)
     with scratch() as folder:

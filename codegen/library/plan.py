@@ -44,14 +44,8 @@ HELD = "lw_held"
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A compiled function with the C symbol `__tvm_ffi_` and its name.
-
-    Attributes
-    ----------
-    code: the object file; empty where others bring it.
-    parameters: its arguments.
-    aligned: whether it needs arrays that are aligned to 64 bytes, as TVM's own code does.
-    """
+    """A compiled function with the C symbol `__tvm_ffi_` and its name. Its `code` is empty where
+    others bring it; `aligned` arrays are to 64 bytes, as TVM's own code needs them."""
 
     name: str
     code: bytes
@@ -179,11 +173,8 @@ def object_files(
     limits: Sequence[Limit] = (),
 ) -> tuple[bytes, ...]:
     """The object files of a plan for machines of a `triple`: its kernels, its table with `main`,
-    and the weights. With `around`, `main` stands around a library's own, which is its one kernel.
-    A call whose arguments are not within the `limits` computes nothing.
-
-    Raises `BuildError` where the C compiler fails.
-    """
+    and the weights. With `around`, `main` stands around a library's own. A call whose arguments
+    are not within the `limits` computes nothing. Raises `BuildError`."""
     symbol = "lw_bound" if around else "lw_weights"
     kernels = {c.kernel.name: c.kernel for c in entries(calls) if isinstance(c, PlannedCall)}
     plan = c_source(calls, tuple(kernels.values()), arena_bytes, arguments, symbol, around, limits)
@@ -271,8 +262,7 @@ def c_source(
 
 
 def loops(calls: Sequence[Planned]) -> list[tuple[int, Number]]:
-    """The end of each loop among the entries, and its count. What is in none is in one of a single
-    iteration."""
+    """The end of each loop and its count. Entries in no loop are in one of a single iteration."""
     found: list[tuple[int, Number]] = []
     stop = 0
     for looped, some in itertools.groupby(calls, lambda call: isinstance(call, PlannedLoop)):

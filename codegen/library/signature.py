@@ -182,8 +182,7 @@ class Origin:
 
 
 def functions_of(signature: Any) -> dict[str, Sequence[Parameter]]:
-    """The functions of a library's object file, as `Binary` takes them, of a signature or an open
-    one."""
+    """The functions of the object file of a signature or an open one, as `Binary` takes them."""
     functions: dict[str, Sequence[Parameter]] = {"main": signature.main_parameters}
     if signature.prepared:
         functions["prepare"] = signature.prepare_parameters

@@ -10,8 +10,8 @@ from loopwright.codegen.library.binary import DTYPE_CODES, bits
 from loopwright.codegen.library.export import check_place, write_linked
 from loopwright.codegen.library.header import Functions, Names, is_variable
 from loopwright.codegen.library.manifest import describe
-from loopwright.codegen.library.signature import Parameter, Signature
-from loopwright.codegen.open.signature import OpenParameter, OpenSignature
+from loopwright.codegen.library.signature import Signature
+from loopwright.codegen.open.signature import OpenSignature
 from loopwright.dsl.errors import LibraryError
 from loopwright.dsl.index import Affine, Index, Quotient
 from loopwright.dsl.size import Size
@@ -108,7 +108,7 @@ static int64_t lw_program({given}) {{
         known = {p.name: p for p in (*self.open.inputs, *self.open.outputs)}
         rows = [f"{{{1 + len(self.sizes)}, {_type('int64')}, 1, 0}}"]
         for p in self.signature.main_parameters:
-            elements = self._elements(known.get(p.name, p))
+            elements = " * ".join(f"({self._size(n)})" for n in known.get(p.name, p).shape) or "1"
             rows.append(f"{{{elements}, {_type(p.dtype)}, 1, {int(p in self.signature.outputs)}}}")
         listed = ", ".join(f"(void *){pointer}" for pointer in ("lw_sizes", *pointers))
         chosen, table = ", ".join(self.sizes), ",\n      ".join(rows)
@@ -119,9 +119,6 @@ static int64_t lw_program({given}) {{
   const lw_function lw_main = {{__tvm_ffi_main, lw_parameters, {len(rows)}}};
   void *const pointers[] = {{{listed}}};
   return lw_checked_call(&lw_main, pointers);"""
-
-    def _elements(self, p: OpenParameter | Parameter) -> str:
-        return " * ".join(f"({self._size(n)})" for n in p.shape) or "1"
 
     def _size(self, extent: int | Size) -> str:
         return self._expression(extent.form) if isinstance(extent, Size) else f"INT64_C({extent})"

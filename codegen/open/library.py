@@ -130,8 +130,7 @@ class OpenLibrary(Library):
         return found
 
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
-        """Computes, as `Library` does. Raises `ShapeError` for shapes that disagree, and
-        `RangeError` for sizes that are not allowed."""
+        """Computes, as `Library` does. Raises `ShapeError` and `RangeError` for wrong sizes."""
         if named or len(inputs) != len(self._names):
             inputs, out = calls.told_apart(inputs, named, out, self._names, self._shown)
         return self._of(inputs)(*inputs, out=out)
@@ -142,8 +141,7 @@ class OpenLibrary(Library):
         return self._of(inputs).prepare_call(*inputs, out=out)
 
     def bind(self, **values: Any) -> OpenLibrary:
-        """A library with these inputs fixed; see `Library.bind`. Raises `ShapeError` for one whose
-        shape has open sizes."""
+        """`Library.bind`. Raises `ShapeError` for an input whose shape has open sizes."""
         for p in self.open_signature.inputs:
             if p.name in values and p.is_open:
                 raise ShapeError(

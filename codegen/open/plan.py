@@ -31,21 +31,14 @@ from loopwright.schedule.tree.formula import Formula
 
 Number = Formula | int
 SYMBOL = "lw_weights"
-"""What a plan knows its weights as."""
+"""Name of the weights in a plan."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenKernel:
-    """Compiled functions of the same arguments, one for each of some boxes of sizes.
-
-    Attributes
-    ----------
-    names: of the functions; the symbols begin with `__tvm_ffi_`.
-    codes: their object files.
-    parameters: the arguments, at the greatest sizes; an array of sizes stands before them where
-        the functions are `sized`.
-    rules: which function a call runs: the first one whose box has the sizes.
-    """
+    """Compiled functions of the same arguments, for some boxes of sizes, with their object files;
+    symbols begin with `__tvm_ffi_`. `parameters` are at the greatest sizes, behind an array of
+    sizes if `sized`. By `rules`, a call runs the first one whose box has its sizes."""
 
     names: tuple[str, ...]
     codes: tuple[bytes, ...]
@@ -56,13 +49,8 @@ class OpenKernel:
 
 @dataclass(frozen=True, eq=False)
 class OpenPlan:
-    """The calls for a box of sizes.
-
-    Attributes
-    ----------
-    slots: of the arena, each the bytes of the arrays that lie there, one after the other in time.
-    limits: of arguments that index; they are numbered with the array of sizes, which is the first.
-    """
+    """The calls for a box of sizes. `slots` of the arena have the bytes of arrays that lie there
+    in turn; `limits` are of arguments that index, numbered behind the array of sizes."""
 
     dims: tuple[Dim, ...]
     calls: tuple[Planned, ...]

@@ -62,8 +62,7 @@ class OpenSignature:
         return name
 
     def solve(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-        """The value of every dim, from the shapes of the inputs. Raises `ShapeError`,
-        `RangeError`."""
+        """The value of every dim, from shapes of inputs. Raises `ShapeError`, `RangeError`."""
         given = [(p.name, p.shape, s) for p, s in zip(self.inputs, shapes, strict=True)]
         return solved(self.dims, given)
 

@@ -99,7 +99,7 @@ class Llvm:
             if library.LLVMVerifyModule(module, _RETURN_STATUS, ctypes.byref(message)):
                 said = self._taken(message.value)
                 raise ListError(f"LLVM's verifier refuses its result: {said}")
-            answer = {"instructions": self._instructions(module)}
+            answer = {"instructions": sum(1 for _ in self._walk(module))}
             if asked["give"] == "object":
                 return answer, self._object(module, machine)
             if asked["give"] == "llvm":
@@ -151,10 +151,6 @@ class Llvm:
             if library.LLVMCanValueUseFastMathFlags(instruction):
                 flags = library.LLVMGetFastMathFlags(instruction)
                 library.LLVMSetFastMathFlags(instruction, flags | _CONTRACT)
-
-    def _instructions(self, module: Any) -> int:
-        """Instructions of a module, but for the conversions of float16 that each has."""
-        return sum(1 for _ in self._walk(module))
 
     def _walk(self, module: Any) -> Any:
         library = self._library

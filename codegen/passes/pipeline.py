@@ -14,13 +14,8 @@ _WORD = re.compile(r"[\w\-.<>(),;=:*]+")
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Passes in the syntax of `opt -passes=…`, and switches of `opt` and `llc`.
-
-    Attributes
-    ----------
-    passes: such as "default<O3>,function(gvn)".
-    switches: such as "-disable-lsr" or "-enable-misched=false"; of the compiler's back end too.
-    """
+    """Passes in the syntax of `opt -passes=…`, such as "default<O3>,function(gvn)", and switches
+    of `opt` and `llc`, such as "-disable-lsr"."""
 
     passes: str = DEFAULT
     switches: tuple[str, ...] = ()

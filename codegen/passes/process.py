@@ -44,13 +44,8 @@ class PassError(BuildError):
 
 @dataclass(frozen=True)
 class Passed:
-    """Result of a pass list.
-
-    Attributes
-    ----------
-    instructions: of LLVM IR, in all functions but the conversions of float16 that TVM adds.
-    given: the object file, or the text of the IR, if that was asked for.
-    """
+    """Result of a pass list: `instructions` of LLVM IR without TVM's conversions of float16, and
+    what was asked for, the object file or the text of the IR."""
 
     instructions: int
     given: bytes
@@ -89,11 +84,10 @@ def _command(path: Path) -> list[str]:
 
 
 class PassProcess:
-    """Runs pass lists on LLVM IR in a child process, one at a time.
+    """Runs pass lists on LLVM IR in a child process, one at a time; threads may share it.
 
-    A child outlives good lists. One that dies, or takes longer than `timeout` seconds, is named in
-    the error, and the next list has a new child. Switches are for all of a process, so a child
-    has one set of them. Threads may share a `PassProcess`.
+    A child that dies, or takes longer than `timeout` seconds, is named in the error, and the next
+    list has a new one. Switches are for all of a process, so a child has one set of them.
     """
 
     def __init__(self, timeout: float = TIMEOUT) -> None:

@@ -1,13 +1,11 @@
 """Conversions between element types, around what TVM's `Cast` does badly.
 
-float16 and bfloat16 are types to store, not to compute in: TVM compares and selects float16 lane
-by lane, and has no erf of it. Load, `convert` to float32, compute, `convert` back, store: that
-vectorizes, and needs no library.
+float16 and bfloat16 are types to store: TVM compares and selects float16 lane by lane. Load,
+`convert` to float32, compute, `convert` back and store vectorizes, and needs no library.
 
-Conversions of bfloat16 are written as arithmetic on bits, since TVM's legalization of that type
-does not understand `Let`: inside the value of one it takes Cast("float32", load) for the number
-that the bits are as an integer, without a word, and it refuses to store Cast("bfloat16", ...) of
-one.
+Conversions of bfloat16 are arithmetic on bits, since TVM's legalization of that type does not
+understand `Let`: inside of one it takes Cast("float32", load) for the bits as an integer,
+silently, and it refuses to store Cast("bfloat16", ...).
 """
 
 from __future__ import annotations
@@ -42,8 +40,7 @@ def of_bfloat16(bits: Expr) -> Expr:
 
 
 def to_bfloat16(x: Expr, bind: Bind | None) -> Expr:
-    """A float32 as the uint16 bits of a bfloat16: the upper half, after adding just under half of
-    the lower one's range."""
+    """The uint16 bits of a bfloat16: the upper half of a float32, rounded to nearest even."""
     if bind is None:
         return with_lets(lambda bind: to_bfloat16(x, bind))
     bits = bind(tirx.reinterpret("uint32", bind(x)))  # C takes the address of what is inside

@@ -17,9 +17,7 @@ from tvm.tirx import ForKind
 
 from loopwright.codegen.order import OrderCall, Row
 from loopwright.codegen.target import has_avx512
-from loopwright.codegen.tir import strided
 from loopwright.codegen.tir.bindings import Scratch, sequence
-from loopwright.codegen.tir.chunks import in_chunks
 from loopwright.codegen.tir.elementary import apply, apply_scaling
 from loopwright.codegen.tir.indices import (
     ZERO,
@@ -31,6 +29,7 @@ from loopwright.codegen.tir.indices import (
 )
 from loopwright.codegen.tir.loops import (
     decides,
+    in_chunks,
     lanes_apart,
     overflows,
     reads_back,
@@ -38,7 +37,7 @@ from loopwright.codegen.tir.loops import (
     vector_stores,
 )
 from loopwright.codegen.tir.sparse import BitLoops
-from loopwright.codegen.tir.transposed import RowGroup, Tile, together
+from loopwright.codegen.tir.transposed import MOST_STEP, RowGroup, Tile, strided_load, together
 from loopwright.codegen.tir.values import ValueEmitter, storage_type
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import ORDERS
@@ -61,6 +60,7 @@ from loopwright.schedule.tree.grammar import (
     Var,
     variables,
 )
+from loopwright.schedule.tree.parts import nested
 
 _KINDS = {
     "serial": ForKind.SERIAL,
@@ -300,11 +300,7 @@ class _Emitter:
 
     def parallel(self, loop: Loop) -> list[Any]:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
-        chain = [loop]
-        while len(body := chain[-1].body) == 1 and isinstance(inner := body[0], Loop):
-            if inner.kind != "parallel":
-                break
-            chain.append(inner)
+        chain = nested(loop)
         sizes = [self.at.size(each.extent) for each in chain]
         total = math.prod(sizes)
         most = math.prod(bounds(each.extent)[1] for each in chain)
@@ -317,7 +313,7 @@ class _Emitter:
             at = tirx.floormod(tirx.floordiv(counter, expression(rest)), expression(size))
             last = bounds(each.extent)[1] - 1
             self.at.known[each.var] = KnownValue(at if last else 0, 0, last)
-        each_thread = self.thread(body)
+        each_thread = self.thread(chain[-1].body)
         if most == 1:
             return [each_thread]
         turns = self.own and overflows(loop, self.caches)
@@ -375,10 +371,10 @@ class _Emitter:
         if isinstance(step, Formula):
             return None
         rest = Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
-        if not 2 <= step <= strided.MOST or var in variables(rest):
+        if not 2 <= step <= MOST_STEP or var in variables(rest):
             return None
         base, buffer = expression(self.at.linear(rest)), self.buffers[x.buffer.name]
-        value = strided.strided_load(buffer, base, int(step), lanes)
+        value = strided_load(buffer, base, int(step), lanes)
         return scratch.vector(value, storage_type(x.dtype))
 
     def _declare(self, b: Buffer, alignment: int = _ALIGNMENT, elements: Any = None) -> Any:

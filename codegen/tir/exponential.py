@@ -266,8 +266,8 @@ def _scaled(x: Expr, exponent: Expr, bind: Bind) -> Expr:
 
 
 def _logarithm(x: Expr, bind: Bind) -> tuple[Expr, Expr, Expr]:
-    """(e, f, tail): x = 2^e (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), and
-    log(1 + f) = f + tail; for x > 0."""
+    """(e, f, tail): x = 2^e (1 + f), sqrt(1/2) <= 1 + f <= sqrt(2), log(1 + f) = f + tail; x >
+    0."""
     denormal = x < number(_SMALLEST_NORMAL)
     raw = bind(bits(tirx.Select(denormal, x * number(2.0**MANTISSA), x)))
     shift = tirx.Select(denormal, number(MANTISSA), number(0.0))

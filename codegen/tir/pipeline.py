@@ -20,13 +20,12 @@ _OPTIONS = {"tirx.disable_assert": True}
 
 
 def _passes(entry: bool) -> Any:
-    """Passes that flat loops need, and no more. With `entry`, a function that is alone in its
-    module gets TVM's name for a library's only one as well.
+    """Passes that flat loops need, and no more; `entry` names the only function of a module, too.
 
-    Of the passes of TVM's own pipeline, most look for things that are not there, and two do harm:
-    StorageRewrite may let a result take the place of its operand, which must not be, since the
-    overlap of two tiles is computed again from that operand; StmtSimplify takes floats for reals
-    (x == x for NaN). LLVM simplifies as well, and knows better.
+    Of TVM's own, most look for things that are not there, and two do harm: StorageRewrite may let
+    a result take the place of its operand, though the overlap of two tiles is computed again from
+    that; StmtSimplify takes floats for reals (x == x for NaN). LLVM simplifies as well, and knows
+    better.
     """
     t = tirx.transform
     return tvm.transform.Sequential(
@@ -52,8 +51,7 @@ for _name, _entry in ((_NAME, True), (_VARIANT, False)):
 def compiled(
     functions: dict[str, Any], target: Target, optimized: bool = True, variant: bool = False
 ) -> Any:
-    """TVM's module of the functions, compiled for a target of kind "llvm". A `variant` is linked
-    with others of other names."""
+    """TVM's module of the functions, for LLVM. A `variant` is linked with others."""
     with tvm.transform.PassContext(config=_OPTIONS):
         pipeline = _VARIANT if variant else _NAME
         return tirx.build(tvm.IRModule(functions), tvm_target(target, optimized), pipeline)

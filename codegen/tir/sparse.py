@@ -59,8 +59,7 @@ class BitLoops:
     ) -> tuple[list[Any], list[Any]]:
         """Prepare the bits of a loop that has one of these inside. Returns what makes the bits of
         its first iteration, and what each iteration begins with: the bits of the next one. A
-        processor that knows early how often a loop runs need not guess it. A processor that knows
-        early how often a loop runs need not guess it."""
+        processor that knows early how often a loop runs need not guess it."""
         inner = [s for s in loop.body if isinstance(s, Loop) and self.has(s)]
         if len(inner) != 1:
             return [], []
@@ -121,8 +120,7 @@ class BitLoops:
 
 def from_bases(loop: Loop) -> tuple[list[tuple[Buffer, Buffer, Linear]], tuple[Stmt, ...]]:
     """Rebase what the body of a loop reads on where that begins, and the body likewise. LLVM would
-    add, or worse, that to the place within for each vector. LLVM would add, or worse, that to the
-    place within for each vector.
+    add, or worse, that to the place within for each vector.
 
     `X[f + k] * W[g + 16 * k + l]  ↦  X' = X[f …], W' = W[g …]; X'[k] * W'[16 * k + l]`
     """

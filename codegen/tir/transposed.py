@@ -1,13 +1,15 @@
-"""Stores by vectors whose lanes stand apart in memory, where several of them are neighbours.
+"""Vectors whose lanes stand apart in memory.
 
-TVM makes one scalar store per lane of such a vector, and so does the machine. Two or four vectors
-that are neighbours in memory, lane by lane, are transposed in registers instead: then each lane of
+TVM makes one scalar load or store per lane of them, and so does the machine. Where lanes are a few
+elements apart, a few vector loads and a shuffle are several times as fast. For stores, two or four
+vectors that are neighbours in memory, lane by lane, are transposed in registers: then each lane of
 theirs is one store of two or four elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import Expr
@@ -117,8 +119,7 @@ class Tile:
                 yield tirx.BufferStore(self._buffer, piece, [place])
 
     def _interleaved(self, x: Expr, y: Expr, run: int = 1) -> tuple[Expr, Expr]:
-        """Runs of elements of both by turns, from the first and from the second half of each
-        part."""
+        """Elements of both by turns: runs from the first and the second half of each part."""
         halves = []
         for half in (0, _PART // 2):
             order: list[int] = []
@@ -141,3 +142,28 @@ def _fenced(value: Expr) -> Expr:
 
 def _ramp(start: int, lanes: int) -> Expr:
     return tirx.Ramp(number(start), number(1), lanes)
+
+
+MOST_STEP = 4
+"""The largest step; beyond it, most of what is loaded would be thrown away."""
+
+
+def strided_load(buffer: Any, base: Expr, step: int, lanes: int) -> Expr:
+    """The vector buffer[base], buffer[base + step], … of `lanes` elements.
+
+    It touches nothing outside of the first and the last of them: the last load ends with it.
+
+        step 2, 4 lanes:  a = buffer[base …+3], b = buffer[base+3 …+6];  a0 a2 b1 b3
+    """
+    last = (step - 1) * (lanes - 1)  # where the last load begins
+    starts = [min(number * lanes, last) for number in range(-(-(last + lanes) // lanes))]
+    parts = [
+        tirx.BufferLoad(buffer, [tirx.Ramp(base + number(start), number(1), lanes)])
+        for start in starts
+    ]
+    chosen = []
+    for lane in range(lanes):
+        at = step * lane
+        part = next(n for n, start in enumerate(starts) if start <= at < start + lanes)
+        chosen.append(number(part * lanes + at - starts[part]))
+    return tirx.Shuffle(parts, chosen)

@@ -36,7 +36,7 @@ _ROUNDER = 1.5 * 2.0**52
 _TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBB
 """2/pi times 2^240."""
 _RANGES = (0, *(2.0 ** (28 + 25 * n) for n in range(4)))
-"""Where arguments begin that have the same parts of 2/pi."""
+"""Starts of the ranges of arguments that have the same parts of 2/pi."""
 
 
 def _parts(number: int) -> tuple[float, float, float]:
@@ -54,17 +54,16 @@ def _parts(number: int) -> tuple[float, float, float]:
 
 def sin(x: Expr, bind: Bind) -> Expr:
     """The sine within 1.6 ulp, of all float32."""
-    quadrant, r = _turned(bind(x), bind)
-    sine, cosine = _sine_and_cosine(r, bind)
-    odd = tirx.EQ(quadrant & integer(1), integer(1))
-    sign = tirx.Select(odd, integer(0), bits(r) & integer(~MAGNITUDE))
-    return _flipped(tirx.Select(odd, cosine, sine), sign, quadrant)
+    return _sine(*_turned(bind(x), bind), bind)
 
 
 def cos(x: Expr, bind: Bind) -> Expr:
     """The cosine within 1.6 ulp, of all float32."""
     quadrant, r = _turned(bind(x), bind)
-    quadrant = bind(quadrant + integer(1))  # cos(x) = sin(x + pi/2)
+    return _sine(bind(quadrant + integer(1)), r, bind)  # cos(x) = sin(x + pi/2)
+
+
+def _sine(quadrant: Expr, r: Expr, bind: Bind) -> Expr:
     sine, cosine = _sine_and_cosine(r, bind)
     odd = tirx.EQ(quadrant & integer(1), integer(1))
     sign = tirx.Select(odd, integer(0), bits(r) & integer(~MAGNITUDE))

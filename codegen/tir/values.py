@@ -132,7 +132,7 @@ class ValueEmitter:
         if isinstance(x, Const):
             return self.constant(x)
         if isinstance(x, Load):
-            return self._load(x)
+            return self._loaded(self._element(x), x.dtype)
         if isinstance(x, Position):
             value = self.linear(x.value)
             return tirx.IntImm("int32", value) if isinstance(value, int) else value
@@ -230,9 +230,6 @@ class ValueEmitter:
         at = self.offset(x.buffer, x.index, x.clamped)
         at = tirx.IntImm("int32", at) if isinstance(at, int) else at
         return tirx.BufferLoad(self.buffers[x.buffer.name], [at])
-
-    def _load(self, x: Load) -> Any:
-        return self._loaded(self._element(x), x.dtype)
 
     def _loaded(self, value: Any, dtype: str) -> Any:
         """An element of a buffer, in the type that it is computed in."""

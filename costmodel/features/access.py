@@ -106,8 +106,7 @@ class Access:
     def of(
         buffer: Buffer, role: str, slopes: Sequence[Slopes], lane: Var | None, width: Real
     ) -> Access:
-        """An access that no loop has widened yet; `lane` is the store's innermost loop, which
-        is vectorized `width` elements at a time."""
+        """An access that no loop has widened yet; `lane` is a vector loop of `width` elements."""
         key = (buffer.name, role, tuple(map(frozenset, slopes)))
         axes: list[Axis] = []
         stride: Real = 1.0

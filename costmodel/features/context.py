@@ -100,11 +100,8 @@ class StoreContext:
 
 @dataclass(frozen=True, eq=False)
 class LoopContext:
-    """A loop, with what one run of it does; columns as in the module's table, not transformed.
-
-    In a program for a GPU also the bytes of shared memory, and the registers of 4 bytes, that are
-    allocated inside.
-    """
+    """A loop, with what one run of it does: columns of the module's table, not transformed. For a
+    GPU also the bytes of shared memory and the registers of 4 bytes that are allocated inside."""
 
     kind: str
     extent: Real
@@ -141,8 +138,7 @@ def names(gpu: bool = False) -> tuple[str, ...]:
 
 
 def vector(loop: LoopContext, threads: int) -> list[Real]:
-    """A loop's context vector, as columns; the same ones for processors and GPUs, whose roles take
-    each other's places."""
+    """A loop's context vector, as columns. Processors and GPUs have the same ones."""
     share = float(threads) if loop.kind == "parallel" else 1.0
     columns = [-(-loop.extent // share), loop.outside, loop.inside]
     for t in loop.touch:
@@ -216,8 +212,7 @@ class Walk:
         return LoopContext(*own, outside, inside, touch, children), statements
 
     def identifier(self, var: Var) -> int:
-        """A number for the name of a loop's variable, whatever the axes are called: axes count by
-        the order in which they come."""
+        """A number for a loop's variable: axes count by the order in which they come."""
         axis, _, level = var.name.partition(".")
         number = self.axes.setdefault(axis, len(self.axes))
         return 1 + zlib.crc32(f"{number}.{level}".encode()) % IDENTIFIERS
@@ -274,8 +269,7 @@ class Walk:
         return Access.of(buffer, self.role(buffer, written, moves), slopes, lane, width)
 
     def role(self, buffer: Buffer, written: bool, moves: bool) -> str:
-        """The role of a buffer in a store, where `moves` says that an access goes with the
-        store's innermost loop."""
+        """The role of a buffer in a store; `moves`: it goes with the innermost loop."""
         if buffer.scope == "register":
             return "register"
         return "written" if written else "vector" if moves else "broadcast"

@@ -39,8 +39,7 @@ def fingerprint(reads: str) -> list[float]:
 
 
 def same_features(reads: str, remembered: object) -> bool:
-    """Return whether a model's `fingerprint` of features is today's, columns that were added since
-    left out."""
+    """Return whether a `fingerprint` is today's; columns that were added since do not count."""
     now = np.array(fingerprint(reads))
     try:
         then: Floats = np.array(remembered, np.float64)

@@ -33,6 +33,7 @@ from loopwright.schedule.tree.grammar import (
     Var,
     variables,
 )
+from loopwright.schedule.tree.parts import nested
 
 LANES = 32
 SECTOR, BANKS = 32.0, 128.0  # bytes of a sector, and of one word of every bank
@@ -50,15 +51,9 @@ class Warp:
 
     def enter(self, loop: Loop) -> None:
         """Begin the threads of a block; the innermost thread loop counts the fastest."""
-        chain = [loop]
-        while len(loop.body) == 1 and isinstance(loop.body[0], Loop):
-            loop = loop.body[0]
-            if loop.kind != "thread":
-                break
-            chain.append(loop)
         self.known.clear()
         before: Column = 1
-        for inner in reversed(chain):
+        for inner in reversed(nested(loop)):
             extent = np.maximum(inner.extent, 1)
             self.known[inner.var] = np.remainder(np.floor_divide(CHOSEN, before), extent)
             before = before * extent

@@ -101,10 +101,7 @@ def gpu_summary_names() -> tuple[str, ...]:
 
 
 def gpu_summary(nodes: Sequence[Context], tree: Tree, target: Target, flops: int) -> list[Real]:
-    """The columns of the module's table, in the order of `gpu_summary_names`.
-
-    `flops` is what the workload needs, whatever the program does.
-    """
+    """The columns of the module's table, as `gpu_summary_names`; `flops` are the workload's."""
     assert target.gpu is not None
     kernels = [_kernel(n, target.gpu) for n in nodes if isinstance(n, LoopContext)]
     shared = zip(*([times(c, k.busiest) for c in k.counts] for k in kernels), strict=True)
@@ -224,8 +221,7 @@ def _kernel(node: LoopContext, gpu: Gpu) -> _Kernel:
 
 
 def _resident(threads: Real, registers: Real, shared: Real, gpu: Gpu) -> Real:
-    """Blocks that a multiprocessor holds at once: as many as their threads, registers and shared
-    memory allow."""
+    """Blocks of a multiprocessor at once, by threads, registers and shared memory."""
     by_threads = gpu.sm_threads / most(threads, 1.0)
     by_registers = gpu.sm_registers / most(threads * registers, 1.0)
     by_shared = gpu.sm_shared_bytes / most(shared, 1.0)

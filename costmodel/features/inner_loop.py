@@ -51,8 +51,7 @@ def inner_loop_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class InnerLoop:
-    """Features of one nest: its operations, its loose vectors, both on its busiest thread, and the
-    other columns."""
+    """Features of a nest: operations, loose vectors, both of the busiest thread, and columns."""
 
     operations: Real
     loose: Real
@@ -86,14 +85,8 @@ def _columns(node: Context) -> Sequence[Real]:
 
 @dataclass(frozen=True, eq=False)
 class _Inside:
-    """Features of the loops in a loop, on the way to the store that runs most often.
-
-    Attributes
-    ----------
-    width: elements of a vector operation of that store.
-    count: loops that are not unrolled and run more than once.
-    loops: the columns of the first `LOOPS` of these.
-    """
+    """The loops in a loop on the way to the store that runs most often: the `width` of its
+    vectors, the `count` of those that are not unrolled, and the columns of the first `LOOPS`."""
 
     width: Real
     vectors: Real = 1.0

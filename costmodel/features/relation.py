@@ -60,8 +60,7 @@ def relations(nodes: Iterable[Context], runs: Mask = True) -> list[Real]:
 
 
 def _relations(loop: LoopContext, runs: Mask) -> list[Real]:
-    """The relations of a loop and all inside of it. Those come first: inner loops depend on fewer
-    knobs."""
+    """Relations of a loop and all inside of it; inner loops, of fewer knobs, come first."""
     runs = runs & (loop.extent > 0.0)
     found = relations(loop.children, runs)
     fits = (lines(loop.touch) * LINE < _BETAS) & runs
@@ -79,8 +78,7 @@ def lines(touch: Sequence[Touch]) -> Real:
 
 
 def traffic(node: Context, beta: Real) -> Real:
-    """Cache lines fetched by one run of a loop or store, for a threshold in bytes, or for several
-    of shape (β, 1)."""
+    """Lines fetched by one run of a node, for a threshold in bytes or several of shape (β, 1)."""
     fetched = lines(node.touch)
     if not isinstance(node, LoopContext):
         return fetched

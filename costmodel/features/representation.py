@@ -19,8 +19,7 @@ from loopwright.costmodel.features.inner_loop import InnerLoop, inner_loop, inne
 from loopwright.costmodel.features.relation import relation_names, relations
 from loopwright.costmodel.features.structural_key import structural_key
 from loopwright.costmodel.features.summary import Totals, summary, summary_names, totals
-from loopwright.costmodel.features.trace import Program, Trace
-from loopwright.costmodel.features.walk import contexts
+from loopwright.costmodel.features.trace import Program, Trace, contexts
 from loopwright.costmodel.model import ModelError
 from loopwright.schedule.lowering import lower, lower_columns
 from loopwright.schedule.sketch.sketch import Sketch
@@ -67,8 +66,7 @@ class Representation(ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Context relation features of one statement of a program's body: a nest, or none if it never
-    runs."""
+    """Context relation features of a statement of the body; none if it never runs."""
 
     relations: list[Real]
     nests: tuple[Totals, ...]
@@ -115,8 +113,7 @@ class _Recorded(Representation):
         return self._completed(space, self._programs(space)[sketch](numbers))
 
     def directly(self, space: Space, sketch: int, numbers: Numbers) -> Array:
-        """The same without recording a program first: faster for a few configs. The last bits may
-        differ."""
+        """The same without a recording: faster for few configs. The last bits may differ."""
         return self._completed(space, self._lowered(space, sketch, numbers))
 
     def _lowered(self, space: Space, sketch: int, numbers: Numbers) -> Array:
@@ -331,8 +328,7 @@ def make_representation(name: str) -> Representation:
 
 
 def names_of(reads: str, width: int) -> tuple[str, ...]:
-    """Names of `width` columns of a representation, as far as they do not depend on the space: by
-    number where they do."""
+    """Names of `width` columns of a representation; numbers where the space decides them."""
     if reads == "relation":
         for gpu in (True, False):
             names = ContextRelation.column_names(gpu)

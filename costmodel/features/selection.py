@@ -209,8 +209,7 @@ class _Count:
         return "coalesced" if self._value_at(place, {}) == 0 else "offset"
 
     def _steps(self, place: Linear, loop: Loop) -> set[int]:
-        """Distances of neighbours at either end of a loop, where all others are at their first
-        iteration."""
+        """Distances of neighbours at both ends of a loop, others at their first iteration."""
         last = max(int(loop.extent) - 1, 1)
         starts = {0, last - 1}
         return {

@@ -22,6 +22,10 @@ from typing import Any
 import numpy as np
 
 from loopwright.costmodel.features.batch_arithmetic import Array, rows
+from loopwright.costmodel.features.context import Context, Walk
+from loopwright.costmodel.features.gpu_context import GpuWalk
+from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import Tree
 
 LIMIT = 1 << 14  # entries of a table
 _CHUNK = 1024  # configs whose columns fit the caches
@@ -86,14 +90,8 @@ class Trace:
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """Stands for an array of shape (n,), or (k, n), whose last axis are the configs of a batch.
-
-    Attributes
-    ----------
-    knobs: that it depends on.
-    table: its values for all combinations of their choices; None if there are too many.
-    inputs: what it is computed from then.
-    """
+    """Stands for an array of shape (n,), or (k, n), over a batch. It depends on `knobs`: `table`
+    has its values for all combinations, or else it is computed from `inputs`."""
 
     __hash__ = object.__hash__
 
@@ -116,8 +114,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _positions(knobs: Knobs, counts: Sequence[int], choices: Mapping[int, Numbers]) -> Numbers:
-    """Places of configs in a table over `knobs`, of `counts` choices each; the last knob is the
-    fastest."""
+    """Places of configs in a table over `knobs`, of `counts` choices each, the last fastest."""
     result = choices[knobs[0]]
     for k in knobs[1:]:
         result = result * counts[k] + choices[k]
@@ -206,3 +203,10 @@ def _needed(results: Iterable[Value]) -> list[Traced]:
             found[id(x)] = x
             left += [y for y in x.inputs if isinstance(y, Traced)]
     return list(found.values())
+
+
+def contexts(tree: Tree, target: Target) -> tuple[Context, ...]:
+    """The loops and stores of a tree's body; what is prepared ahead of time costs nothing."""
+    if target.gpu is not None:
+        return GpuWalk(target).block(tree.body, 1.0)[0]
+    return Walk(target).block(tree.body, 1.0)[0]

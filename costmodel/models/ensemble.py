@@ -16,17 +16,10 @@ MEMBERS = 5  # as in section 5 of Chen et al. 2018
 
 
 class Ensemble(StoredModel):
-    """Scores are the mean of its members'. In a bootstrap ensemble each member learns from as many
-    records as there are, drawn with replacement.
-
-    Parameters
-    ----------
-    members: models with different seeds; for `uncertainty` to mean what it should, regressions of
-        one kind.
-    seed: decides the samples, and the random scores before there is data.
-    bootstrap: whether records are drawn; otherwise every member learns from all.
-    weights: how much each counts in the mean; by default all the same.
-    """
+    """Scores are the mean of its members', by `weights`. Members have different seeds; for an
+    `uncertainty` they are regressions of one kind. In a bootstrap ensemble each member learns from
+    as many records as there are, drawn with replacement by the `seed`, which decides scores before
+    there is data, too."""
 
     kind: ClassVar[str] = "ensemble"
 

@@ -68,8 +68,7 @@ class StoredModel(CostModel):
 
     @abstractmethod
     def importance(self) -> dict[str, float]:
-        """The share of each feature in what the model predicts, by name; they sum to 1, or it is
-        empty."""
+        """Share of each feature in what the model predicts, by name; empty if not known."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         if not self.ready:
@@ -106,8 +105,7 @@ def checked_base(base: StoredModel | None, reads: str) -> StoredModel | None:
 
 
 def learned_from(costs: Floats, groups: Integers) -> dict[str, int]:
-    """Summary of the records that `fit` learned from: how many there are, failed, and in how many
-    groups."""
+    """Records that `fit` learned from: how many, how many failed, and in how many groups."""
     return {
         "records": len(costs),
         "failures": int(np.isinf(costs).sum()),

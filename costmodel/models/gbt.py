@@ -137,8 +137,7 @@ class GBTModel(Residual):
 
 
 def booster_to_text(booster: Any) -> str:
-    """Trees for a file, as small as can be: without what only training needs, gains to three
-    digits."""
+    """Trees for a file: without what only training needs, gains to three digits."""
     import xgboost
 
     model = json.loads(bytes(booster.save_raw("json")))

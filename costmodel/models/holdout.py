@@ -17,12 +17,11 @@ _SHARE = 0.2
 def split(
     features: Floats, groups: Integers, rng: np.random.Generator, least: int = 100
 ) -> tuple[Index, Index]:
-    """The places of records to learn from, and of those that are held out: a fifth, or none where
-    there are fewer than the `least` records, too few to stop by.
+    """The places of records to learn from, and of those that are held out: a fifth, or none of
+    fewer than the `least`.
 
     Records of one program (equal features) stay together, since one that was seen says nothing
-    about how well others are predicted; in a bootstrap sample most are repeated. Of many groups
-    whole ones are held out: what is learned then is for workloads that are not among them.
+    about how well others are predicted. Of many groups whole ones are held out.
     """
     if len(features) < least:
         return np.arange(len(features)), np.arange(0)

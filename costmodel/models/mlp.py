@@ -1,10 +1,9 @@
 """A multilayer perceptron as a cost model, in NumPy.
 
-It is smooth where trees have steps, and errs elsewhere: the mean of both ranks better than either
-(`docs/global-models.md`). Two hidden layers see standardized features; several networks from
-different seeds learn the same, and scores are their mean. The losses are those of boosting, each
-minimized over batches of whole groups by Adam (Kingma and Ba 2015) with weight decay that is
-decoupled from it (Loshchilov and Hutter 2019), a step size that rises and falls, and dropout.
+It is smooth where trees have steps: the mean of both ranks better than either
+(`docs/global-models.md`). Two hidden layers see standardized features; scores are the mean of
+several networks from different seeds. Losses are those of boosting, over batches of whole groups,
+by Adam (Kingma and Ba 2015) with decoupled weight decay (Loshchilov and Hutter 2019) and dropout.
 """
 
 from __future__ import annotations
@@ -169,8 +168,7 @@ class _Net:
 
     @staticmethod
     def of(arrays: Sequence[Floats], inputs: int) -> _Net:
-        """Network of weights and biases, alternating; ValueError where their shapes do not fit
-        each other."""
+        """Network of weights and biases by turns. Raises `ValueError` where they do not fit."""
         layers = list(zip(arrays[::2], arrays[1::2], strict=True))
         for weights, biases in layers:
             if weights.shape != (inputs, *biases.shape) or biases.ndim != 1:

@@ -54,11 +54,8 @@ MODELS: dict[str, Callable[[int, Base], CostModel]] = {
 
 
 def make_model(model: str | CostModel, seed: int = 0, base: Base = None) -> CostModel:
-    """The model of a name, made anew; one that is given as an object is that object.
-
-    `base` is the global model of Eq. 4, from which the named model goes on. Raises `ModelError`
-    for a name that is not in `MODELS`, or a base that reads other features.
-    """
+    """The model of a name, made anew, or a given object. `base` is the global model of Eq. 4, from
+    which the named model goes on. Raises `ModelError`."""
     if isinstance(model, CostModel):
         return model
     if model not in MODELS:

@@ -24,17 +24,9 @@ _ONCE = 1.0  # log₂(1 + extent) of a loop that runs once
 
 @dataclass(frozen=True, eq=False)
 class TreeBatch:
-    """The loops of n trees, the outermost ones first.
-
-    Attributes
-    ----------
-    loops: rows of the loops' columns, shape (loops, columns), by depth.
-    trees: the tree that each is in.
-    levels: where each depth begins, and where the last one ends.
-    parents: where each loop's parent is, counted from the beginning of its level; 0 for those of
-        depth 0.
-    n: trees.
-    """
+    """The loops of n trees, the outermost ones first, as rows of shape (loops, columns). `trees`
+    has the tree of each, `levels` where each depth begins and the last one ends. `parents` are
+    places within the level outside, 0 at depth 0."""
 
     loops: Floats
     trees: Index

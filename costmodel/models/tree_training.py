@@ -46,8 +46,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Training data: rows, costs relative to the best of a group, groups; and the names of a
-    loop's columns."""
+    """Training data: rows, costs relative to the group's best, groups; names of columns."""
 
     rows: Floats
     costs: Floats

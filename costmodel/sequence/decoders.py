@@ -137,8 +137,7 @@ class PrioritySampling(Decoder):
 
 @dataclass(frozen=True)
 class BestFirst(Decoder):
-    """The most probable sequences, exactly, in order: no continuation is likelier than its
-    prefix."""
+    """The most probable sequences, exactly, in order. Paths only lose probability."""
 
     def samples(self, root: Node, rng: np.random.Generator) -> Iterator[Sample]:
         queue: list[tuple[float, int, Node, int]] = [(0.0, 0, root, -1)]

@@ -29,12 +29,7 @@ VERSION = 1
 
 class SequenceModel:
     """Proposes configs, decision by decision, for any space; or pass lists, for any kernel.
-
-    Attributes
-    ----------
-    network: what was learned.
-    about: what should be known of what it learned from, as JSON.
-    """
+    `about` tells what its `network` learned from, as JSON."""
 
     def __init__(self, network: Network, about: dict[str, Any]) -> None:
         self.network, self.about = network, about

@@ -9,13 +9,8 @@ from loopwright.costmodel.source.tokens import Vocabulary
 
 
 class Batch:
-    """Sources as models read them.
-
-    Attributes
-    ----------
-    size: symbols of the vocabulary and the unknown one.
-    auxiliary: (sources, columns), float64.
-    """
+    """Sources as models read them: `size` counts the symbols with the unknown one, and `auxiliary`
+    is of shape (sources, columns), float64."""
 
     def __init__(self, sources: Sequence[str], vocabulary: Vocabulary, auxiliary: Floats) -> None:
         self._sources, self._vocabulary = sources, vocabulary

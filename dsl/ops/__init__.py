@@ -27,8 +27,7 @@ from loopwright.dsl.ops.linear import batch_matmul, dense, matmul
 from loopwright.dsl.ops.normalization import batch_norm, layer_norm, log_softmax, softmax
 from loopwright.dsl.ops.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from loopwright.dsl.ops.scan import cummax, cummin, cumprod, cumsum
-from loopwright.dsl.ops.selection import argmax, argmin
-from loopwright.dsl.ops.sorting import argsort, sort, topk
+from loopwright.dsl.ops.selection import argmax, argmin, argsort, sort, topk
 
 __all__ = [
     "add",

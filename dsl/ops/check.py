@@ -115,8 +115,7 @@ def fits(op: str, extent: int, window: int, what: str) -> None:
 
 
 def sum_types(x: Tensor, accumulate: str | None) -> tuple[str, str]:
-    """The dtypes in which to sum and to return, for elements of x: those of the accumulator, if
-    one is asked for."""
+    """The dtypes in which to sum and to return, for x; those of `accumulate` if it is given."""
     return (sum_type(x.dtype), x.dtype) if accumulate is None else (accumulate, accumulate)
 
 

@@ -247,8 +247,7 @@ def _sum_lone_indices(
 
 
 def _path(factors: list[_Factor], result: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """Contraction path: the factors to multiply in each step; a step's product goes to the end of
-    the list."""
+    """Contraction path: factors to multiply in each step; a product goes to the list's end."""
     if len(factors) <= 2 or any(0 in f.shape for f in factors):
         return [tuple(range(len(factors)))]
     import opt_einsum

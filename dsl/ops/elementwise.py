@@ -151,8 +151,7 @@ def broadcast(op: str, tensors: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 def broadcast_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """NumPy's broadcast shape, or None where extents other than 1 differ. `RangeError` if two dims
-    have one name."""
+    """NumPy's broadcast shape, or None. `RangeError` if two dims have one name."""
     rank = max(len(shape) for shape in shapes)
     joint = []
     for column in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):

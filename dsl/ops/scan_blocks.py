@@ -16,7 +16,7 @@ from loopwright.dsl.dtypes import identity
 from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Reduce
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
-from loopwright.dsl.ops.redefined import Redefinition, redefined
+from loopwright.dsl.ops.comparisons import Redefinition, redefined
 from loopwright.dsl.scans import Scan, scan_of
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import map_leaves
@@ -45,7 +45,7 @@ def _scan_in_blocks(out: Tensor, d: Definition, scan: Scan) -> None:
     known: dict[Index, IndexExpr] = dict(zip(d.axes, axes, strict=True))
 
     def value(place: IndexExpr) -> Expr:
-        """What a place counts, as they are counted from where the scan begins."""
+        """The number of a place, counted from where the scan begins."""
         own = {**known, along: n - 1 - as_affine(place) if scan.backward else place}
 
         def position(p: Affine) -> Affine:
@@ -100,5 +100,5 @@ class _Row:
         return Reduce(self.reducer, f.where(counts, value, start))
 
     def _place(self, *at: IndexExpr) -> tuple[Any, ...]:
-        """Where an element lies whose place along the axis is this."""
+        """Subscripts of an element whose place along the axis is this."""
         return (*self.axes[: self.at], *at, *self.axes[self.at + 1 :])

@@ -22,7 +22,7 @@ from loopwright.dsl.ranges import indices_in, ranks_of
 from loopwright.dsl.scans import Scan, scan_of
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import children
-from loopwright.dsl.workload import Workload, defined, tensor_shape
+from loopwright.dsl.workload import Workload, defined, fixed, tensor_shape
 
 Array = np.ndarray[Any, Any]
 _CHUNK = 1 << 22  # elements of a stage's iteration domain that are held at once
@@ -98,8 +98,7 @@ def _evaluate_stage(stage: Tensor, values: Mapping[Tensor, Array], change: Exact
 
 
 def _slabs(shape: tuple[int, ...], steps: int) -> Iterator[tuple[slice, ...]]:
-    """Slices of the leading axes that cover a shape, each of at most `_CHUNK` elements times
-    steps, or of a single element."""
+    """Slices of the leading axes, each of at most `_CHUNK` elements times steps, or of one."""
     if not shape:
         yield ()
         return
@@ -288,3 +287,17 @@ def _check(tensor: Tensor, value: Array) -> Array:
             f"got {array.dtype}{list(array.shape)}"
         )
     return array
+
+
+def random_inputs(workload: Workload, rng: np.random.Generator) -> tuple[Array, ...]:
+    """Inputs drawn so that results neither vanish nor overflow: floats uniform in [-1, 1),
+    integers over a small range, truth values evenly."""
+    return tuple(_draw(t, rng) for t in fixed(workload).inputs)
+
+
+def _draw(tensor: Tensor, rng: np.random.Generator) -> Array:
+    shape, dtype = tensor_shape(tensor), numpy_dtype(tensor.dtype)
+    if is_float(tensor.dtype):
+        return rng.uniform(-1, 1, shape).astype(dtype)
+    low, high = (0, 2) if tensor.dtype == "bool" else (0, 5) if dtype.kind == "u" else (-4, 5)
+    return rng.integers(low, high, shape).astype(dtype)

@@ -49,7 +49,7 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     minutes: of wall time, the start and the comparison included.
     seed: of the lists that are drawn.
     begin: lists to try first, such as those that served other kernels.
-    model: what proposes lists to try next, or its file; see `explore.passes.model`.
+    model: what proposes lists to try next, or its file; see `explore.passes.lists`.
     progress: is called with a line after each batch.
 
     Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm.
@@ -65,8 +65,7 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     from loopwright.codegen.passes.table import elements_of
     from loopwright.codegen.target import resolve
     from loopwright.costmodel.sequence.model import SequenceModel
-    from loopwright.explore.passes.good import GOOD
-    from loopwright.explore.passes.model import proposed
+    from loopwright.explore.passes.lists import GOOD, proposed
     from loopwright.explore.passes.search import BATCH, PassesTuned, PassSearch
     from loopwright.measure.device import TimeUpError
     from loopwright.measure.pass_device import PassDevice

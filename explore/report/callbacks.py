@@ -18,18 +18,9 @@ _PACE = 8
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a search.
-
-    Attributes
-    ----------
-    doing: what goes on at the moment, in a word or two.
-    trials: candidates measured, `resumed` of them in earlier sessions.
-    budget: when it ends.
-    elapsed: seconds of this session.
-    default, best: costs in seconds, infinite as long as there is none.
-    flops: operations of the workload, so that `flops / best` is its speed in FLOP/s.
-    failures: how many candidates failed, by kind.
-    """
+    """Progress of a search: what goes on in a word or two, candidates measured, `resumed` of them
+    in earlier sessions, the budget, seconds of this session, costs in seconds or infinite,
+    operations of the workload, and failures by kind."""
 
     doing: str
     trials: int

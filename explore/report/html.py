@@ -17,6 +17,16 @@ from loopwright.transfer.records.store import Record
 if TYPE_CHECKING:
     from loopwright.dsl.workload import Workload
     from loopwright.measure.bounds import Bound
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from loopwright.dsl.words import assigned
+from loopwright.explore.report.plot import svg
+
+if TYPE_CHECKING:
+    from loopwright.explore.open_tuned import OpenTuned
+
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 52em; margin: 2em auto; padding: 0 1em;
@@ -107,7 +117,7 @@ def _tree(tuned: SearchResult) -> str:
 
 
 def _standing(tuned: SearchResult, found: tuple[Bound, ...], peak: float | None) -> str:
-    """Which bound the program stands at, all bounds, and the roofline."""
+    """The bound that the program stands at, all bounds, and the roofline."""
     if not found:
         return ""
     from loopwright.measure.bounds import standing
@@ -189,3 +199,53 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(c)}</{tag}>" for c in cells) + "</tr>"
 
     return f"<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>"
+
+
+def open_html(tuned: OpenTuned) -> str:
+    """The whole report: result, times over sizes, programs, the choice, searches, time spent."""
+    record = next((t.record for _, t in tuned.searches if t.record is not None), None)
+    loss = "The choice loses nothing" if tuned.loss <= 1 else f"It loses {tuned.loss - 1:.1%}"
+    dims = "; ".join(map(str, tuned.workload.dims))
+    result = (
+        f'<p class="best"><b>{counted(len(tuned.seconds), "program")}</b> in one library, for '
+        f"{escape(dims)}</p><p>{loss} against the best program of each of "
+        f"{counted(len(tuned.measured), 'measured size')}: {escape(tuned.end)}.</p>"
+    )
+    sections = [
+        result,
+        pre(str(tuned.workload)),
+        section("Times over sizes", svg(tuned.figure())),
+        section(
+            "Programs",
+            table(("program", "threads", "right for", "chosen at", "config"), _programs(tuned)),
+        ),
+        section("The choice", table(("sizes", "program"), _choices(tuned))),
+        section("Searches", table(("at", "best", "default", "trials", ""), _searches(tuned))),
+        section("Where the time went", spent_table(tuned.spent)),
+    ]
+    if record is not None:
+        sections.append(section("Where and with what", machine_table(record)))
+    return page(tuned.workload, sections)
+
+
+def _programs(tuned: OpenTuned) -> Iterator[tuple[str, ...]]:
+    chosen, count = Counter(tuned.chosen), len(tuned.measured)
+    for number, program in enumerate(tuned.library.origin.extra["programs"]):
+        takes = ", ".join(
+            f"{name} {low} to {high}" for name, (low, high) in program["takes"].items()
+        )
+        share = f"{chosen[number]} of {count} sizes"
+        yield str(number), str(program["threads"]), takes, share, str(program["config"])
+
+
+def _choices(tuned: OpenTuned) -> Iterator[tuple[str, str]]:
+    names = [d.name for d in tuned.workload.dims]
+    for rule in tuned.library.open_signature.rules:
+        bounds = zip(names, rule.bounds, strict=True)
+        yield ", ".join(f"{n} {low} to {high}" for n, (low, high) in bounds), str(rule.program)
+
+
+def _searches(tuned: OpenTuned) -> Iterator[tuple[str, ...]]:
+    for sizes, found in tuned.searches:
+        best, default = (f"{s * 1e3:.4g} ms" for s in (found.seconds, found.default))
+        yield assigned(sizes), best, default, str(len(found.history)), found.claim

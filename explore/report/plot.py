@@ -1,12 +1,15 @@
-"""Drawings of a search: the tuning curve and the roofline."""
+"""Drawings of a search: the tuning curve, the roofline, and programs over open sizes."""
 
 from __future__ import annotations
 
 import io
 import math
 import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import tensor_shape
@@ -21,10 +24,7 @@ _OUTLIER = 20  # times the best cost: what is above is drawn at the edge
 
 
 def plot(tuned: SearchResult, path: Path) -> Path:
-    """Write the tuning curve in the format of the suffix: .png, .svg, .pdf, …
-
-    Raises `TuningError` for a format that matplotlib does not know.
-    """
+    """Write the tuning curve in the format of the suffix: .png, .svg, … Raises `TuningError`."""
     check_format(path)
     _curve(tuned).savefig(path, dpi=150)
     return path
@@ -138,3 +138,26 @@ def svg(figure: Any) -> str:
     with rc_context({"svg.hashsalt": "loopwright", "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def open_figure(
+    title: str,
+    sizes: Sequence[Mapping[str, int]],
+    seconds: np.ndarray[Any, np.dtype[np.float64]],
+    chosen: Sequence[int],
+) -> Any:
+    """A dot for each program (rows of `seconds`) at each of the sizes, over the first dim, and a
+    ring around the one that is chosen there."""
+    figure, axes = new_figure(height=4)
+    name = next(iter(sizes[0]))
+    place = np.array([each[name] for each in sizes])
+    for number, row in enumerate(seconds):
+        able = np.isfinite(row)
+        axes.plot(place[able], row[able] * 1e6, ".", label=f"program {number}")
+    best = seconds[list(chosen), np.arange(len(place))] * 1e6
+    ring = {"markerfacecolor": "none", "markeredgecolor": "#333333"}
+    axes.plot(place, best, "o", label="chosen", **ring)
+    axes.set_title(title, fontsize=10, loc="left", wrap=True)
+    axes.set(xlabel=name, ylabel="µs", xscale="log", yscale="log")
+    axes.legend(fontsize="small", ncols=2)
+    return figure

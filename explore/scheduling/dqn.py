@@ -1,9 +1,10 @@
-"""Deep Q-learning of LoopTune's policy, in torch."""
+"""Deep Q-learning of LoopTune's policy, in torch, with prioritized replay (Schaul et al. 2016)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,6 @@ from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.loops import ACTIONS, Floats, Problem, State
 from loopwright.explore.scheduling.policy import Policy, inputs
-from loopwright.explore.scheduling.replay import Integers, Replay
 from loopwright.explore.scheduling.training import (
     Course,
     Episodes,
@@ -194,3 +194,49 @@ def _update(
     for source, _, places, _ in drawn:
         source.update(places, errors.detach().numpy()[start : start + len(places)])
         start += len(places)
+
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Replay:
+    """The latest transitions, as columns of arrays.
+
+    A transition is drawn in proportion to its priority, |error|^alpha; its weight,
+    (1 / (n · probability))^beta over the largest one, makes up for that.
+    """
+
+    def __init__(self, capacity: int, alpha: float = 0.6, beta: float = 0.4) -> None:
+        self.capacity, self.alpha, self.beta = capacity, alpha, beta
+        self._columns: dict[str, Floats] = {}
+        self._priorities = np.zeros(capacity, np.float64)
+        self._next, self.size = 0, 0
+
+    def add(self, rows: Mapping[str, Floats]) -> None:
+        """Add transitions, in the place of the oldest; new ones have the highest priority."""
+        count = len(next(iter(rows.values())))
+        places = (self._next + np.arange(count)) % self.capacity
+        for name, values in rows.items():
+            if name not in self._columns:
+                shape = (self.capacity, *values.shape[1:])
+                self._columns[name] = np.zeros(shape, values.dtype)
+            self._columns[name][places] = values
+        self._priorities[places] = self._priorities.max() or 1.0
+        self._next = int(places[-1] + 1) % self.capacity
+        self.size = min(self.size + count, self.capacity)
+
+    def draw(
+        self, count: int, rng: np.random.Generator
+    ) -> tuple[dict[str, Floats], Integers, Floats]:
+        """Transitions, their places, and their weights."""
+        sums = np.cumsum(self._priorities[: self.size])
+        places = np.searchsorted(sums, rng.random(count) * sums[-1])
+        places = np.minimum(places, self.size - 1)
+        probabilities = self._priorities[places] / sums[-1]
+        weights = (self.size * probabilities) ** -self.beta
+        rows = {name: values[places] for name, values in self._columns.items()}
+        return rows, places, (weights / weights.max()).astype(np.float32)
+
+    def update(self, places: Integers, errors: Floats) -> None:
+        """Set priorities by the errors that were found."""
+        self._priorities[places] = (np.abs(errors) + 1e-3) ** self.alpha

@@ -16,13 +16,8 @@ QUICK = Timing(relative=0.03, cap=2e-2, shortest=5e-4, retries=6)
 
 
 class Evaluator(ABC):
-    """Tells the speed of schedules in GFLOP/s, and remembers it.
-
-    Attributes
-    ----------
-    peak: the most that the machine can do, in GFLOP/s.
-    evaluated: schedules whose speed was found so far; others were remembered.
-    """
+    """Tells the speed of schedules in GFLOP/s, and remembers it. `peak` is the machine's most;
+    `evaluated` counts those found so far."""
 
     def __init__(self, peak: float) -> None:
         self.peak, self.evaluated = peak, 0

@@ -42,13 +42,7 @@ _GROWN = 1.15
 
 @dataclass(frozen=True)
 class Rounds:
-    """The shares of the time.
-
-    Attributes
-    ----------
-    rounds: shares of the rounds.
-    measure, show, learn: shares of the steps of each.
-    """
+    """The shares of the time: `rounds` of it, and in each `measure`, `show` and `learn`."""
 
     rounds: tuple[float, ...] = (0.6, 0.4)
     measure: float = 0.4

@@ -191,8 +191,8 @@ class State:
 
     @functools.cached_property
     def config(self) -> Config:
-        """The schedule as a config of the workload: splits, one order, and then vectors and
-        unrolled loops by LoopNest's rules."""
+        """The schedule as a config: splits, one order, then vectors and unrolling by LoopNest's
+        rules."""
         number = len(self.problem.nests) - 1
         steps: list[Step] = []
         hand = self.problem.nests[-1]

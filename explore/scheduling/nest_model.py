@@ -70,8 +70,7 @@ class Modelled(Evaluator):
         self._trees = xgboost.train({**_SHAPE, "seed": self._seed}, data, _TREES)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trees to a file, without the measurements; `ModelError` where that cannot be
-        done, or there are none."""
+        """Write the trees to a file, without the measurements. Raises `ModelError`."""
         if self._trees is None:
             raise ModelError("this model has not learned anything yet: let it learn before")
         content = {"version": VERSION, "peak": self.peak, "trees": booster_to_text(self._trees)}

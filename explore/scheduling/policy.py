@@ -35,12 +35,7 @@ def inputs(states: Sequence[State], left: Sequence[int]) -> Floats:
 
 class Policy:
     """Chooses actions by the largest output of a network: values of Q-learning, or logits.
-
-    Attributes
-    ----------
-    layers: weights of shape (inputs, outputs) and biases, with rectifiers between the layers.
-    about: how it was trained, as JSON.
-    """
+    `layers` are weights (inputs, outputs) and biases, with rectifiers between; `about` is JSON."""
 
     def __init__(self, layers: Sequence[tuple[Floats, Floats]], about: dict[str, Any]) -> None:
         self.layers, self.about = tuple(layers), about
@@ -53,8 +48,7 @@ class Policy:
         return x
 
     def episode(self, problem: Problem) -> list[State]:
-        """The states of the episode that takes the best actions, the first one included. Nothing
-        is measured."""
+        """The states of the episode of the best actions, from the first. Nothing is measured."""
         states = [State.first(problem)]
         for left in range(STEPS, 0, -1):
             outputs = self.outputs(inputs(states[-1:], [left]))[0]

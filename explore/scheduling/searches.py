@@ -24,14 +24,8 @@ _FEW = 8  # schedules that are evaluated before the time is looked at
 
 @dataclass
 class Found:
-    """Result of a search.
-
-    Attributes
-    ----------
-    state, gflops: the fastest schedule, and its speed.
-    seconds: that the search took.
-    curve: seconds and GFLOP/s, whenever a faster schedule was found.
-    """
+    """Result of a search: the fastest schedule with its speed, the seconds that it took, and a
+    `curve` of seconds and GFLOP/s, whenever a faster one was found."""
 
     state: State
     gflops: float = 0.0
@@ -55,8 +49,7 @@ class _Run:
         self.speeds([self.found.state])
 
     def speeds(self, states: Sequence[State]) -> list[float]:
-        """Speeds of states, a few at a time; raises `TimeOutError` where there is no time for
-        more."""
+        """Speeds of states, a few at a time. Raises `TimeOutError` at the end of the time."""
         speeds: list[float] = []
         for start in range(0, len(states), _FEW):
             if self._clock() >= self._until and self.found.curve:
@@ -144,8 +137,7 @@ def beam(width: int) -> Search:
 
 
 def beam_depth_first(width: int) -> Search:
-    """Depth first: of the states after each state, go on from the `width` fastest, one after the
-    other."""
+    """Depth first: from each state, go on from the `width` fastest next ones in turn."""
 
     def run(run: _Run, _rng: np.random.Generator) -> None:
         def visit(state: State, left: int) -> None:

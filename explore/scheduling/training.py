@@ -22,14 +22,8 @@ WIDTHS = (128, 128)
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a learning curve.
-
-    Attributes
-    ----------
-    seconds, steps: since training began.
-    gained: mean sum of rewards of the latest episodes, exploration included.
-    share: mean speed at their ends, as a share of the peak.
-    """
+    """A point of a learning curve: `seconds` and `steps` since it began, the mean sum of rewards
+    of the latest episodes, and the mean `share` of the peak at their ends."""
 
     seconds: float
     steps: int
@@ -42,15 +36,8 @@ OnPoint = Callable[[Point], None]
 
 @dataclass(frozen=True)
 class Course:
-    """The length of a training, and who is told.
-
-    Attributes
-    ----------
-    seconds, rounds: of learning, from now on; where rounds of episodes are given, these alone
-        count, and the same seed learns the same.
-    seed: of all that is drawn.
-    on_point: is told of every round.
-    """
+    """The length of a training: `seconds`, or `rounds` of episodes, by which the same seed learns
+    the same. `on_point` is told of every round."""
 
     seconds: float = 0.0
     rounds: int | None = None

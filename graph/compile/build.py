@@ -122,8 +122,7 @@ def build_work(
 def compiled(
     work: Work, target: Target, records: Mapping[str, Record], name: str = "model"
 ) -> TunedModel:
-    """Compile imported steps by records. Raises `BuildError`, and `NotPlannable` where a step
-    needs TVM's run-time."""
+    """Compile steps by records. Raises `BuildError`, and `NotPlannable` for TVM's run-time."""
     configs: dict[str, Config] = {key: record.config for key, record in records.items()}
     composed = link(work, configs, target, name)
     used = {k: r for k, r in records.items() if composed.configs.get(k) == r.config}

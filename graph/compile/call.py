@@ -25,15 +25,9 @@ class Callee(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ModelCall:
-    """Calls a model's library as the model is called.
-
-    Attributes
-    ----------
-    several: whether the model returns a tuple, of one element too.
-    structure: what it returns, made of its outputs; None for these.
-    order: the names of its inputs, fixed ones among them; empty where nothing is fixed.
-    fixed: inputs whose values decide what is computed, which the library does not take.
-    """
+    """Calls a model's library as the model is called. `several`: the model returns a tuple, of one
+    element too, or what `structure` makes. `order` names the inputs, with those `fixed` since they
+    decide what is computed."""
 
     library: Callee
     several: bool
@@ -58,8 +52,7 @@ class ModelCall:
         return outputs if self.several else outputs[0]
 
     def _without_fixed(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        """The inputs of a call by name without those that were fixed, which must be what they
-        were."""
+        """The inputs of a call by name. Raises `ModelError` where fixed ones differ."""
         taken = [p.name for p in self.library.inputs]
         names = self.order if self.order and len(inputs) > len(taken) else taken
         by_name = dict(zip(names, inputs)) | named

@@ -23,15 +23,9 @@ from loopwright.graph.network import Network, Value
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """An entry of a plan: a step with its kernel, or a copy.
-
-    Attributes
-    ----------
-    step: its number in the network, or -1 for a copy.
-    kernel: None for a copy.
-    values: its arguments, or source and target; what is not in the network has its place already.
-    loop: what repeats it, if anything.
-    """
+    """An entry of a plan: a step by its number in the network, or a copy, -1, which has no kernel.
+    `values` are its arguments, or source and target; those outside of the network have a place.
+    `loop` is what repeats it, if anything."""
 
     step: int
     kernel: Any

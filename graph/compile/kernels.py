@@ -30,13 +30,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class TunedKernel:
-    """Our program of a workload.
-
-    Attributes
-    ----------
-    signature: its arguments, constants and what is prepared of them.
-    prepare: lays the constants out; None where that is not needed.
-    """
+    """Our program of a workload: its arguments, and what lays the constants out, if that is
+    needed."""
 
     kernel: Kernel
     config: Config
@@ -83,10 +78,8 @@ def check_arguments(kernel: Kernel) -> None:
 
 
 def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
-    """A function of TVM's by TVM's own path, which neither tiles nor runs in parallel.
-
-    Raises `NotPlannable` where it calls into TVM's run-time, `BuildError` where TVM fails.
-    """
+    """A function by TVM's own path, on one thread. Raises `NotPlannable` where it needs TVM's
+    run-time, and `BuildError`."""
     check_plannable(function, name)
     parameters = tuple(
         Parameter(f"p{n}", tuple(int(e) for e in p.shape), str(p.dtype))
@@ -107,8 +100,7 @@ def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
 
 def _preparation(made: Program, sig: Signature) -> Library:
     """Library that lays the constants out, from constants to prepared arrays. It runs now, on this
-    machine, whatever the program is for. It runs now, on this machine, whatever the program is
-    for."""
+    machine, whatever the program is for."""
     tree, here = made.tree, resolve("cpu", 1)
     function = emit_preparation("main", tree, here)
     code = object_file(compiled({"main": function}, here, optimized=False))

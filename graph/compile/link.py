@@ -50,16 +50,10 @@ from loopwright.schedule.target import Target
 
 @dataclass(frozen=True, eq=False)
 class Linked:
-    """A network's library.
-
-    Attributes
-    ----------
-    configs: of every task, by the workload's key, as they were compiled.
-    entries: those of the plan, in order. What a loop repeats is there once.
-    place: says where a value lies.
-    arena_bytes, weight_bytes: what a call allocates, and what the library carries.
-    notes: what did not go as it should.
-    """
+    """A network's library, with the config of every task by the workload's key. `entries` are the
+    plan's, one for all turns of a loop; `place` says where a value lies. A call allocates
+    `arena_bytes`, the library carries `weight_bytes`. `notes` tell what did not go as it
+    should."""
 
     library: Library
     configs: Mapping[str, Config]
@@ -77,9 +71,7 @@ class Linked:
 
 def link(work: Work, configs: Mapping[str, Config], target: Target, name: str) -> Linked:
     """Compile every step and link them; `configs` by the workload's key, defaults elsewhere.
-
-    Raises `BuildError`, and `NotPlannable` where a step needs TVM's run-time.
-    """
+    Raises `BuildError`, and `NotPlannable` for TVM's run-time."""
     return _Linker(work, target).run(configs, name)
 
 
@@ -143,8 +135,7 @@ class _Linker:
         return said.workload.key
 
     def skip_views(self) -> list[int]:
-        """The steps that compute something; the results of the others are parts of their
-        arguments."""
+        """The steps that compute something; other results are parts of their arguments."""
         live = []
         for n, (step, said) in enumerate(zip(self.network.steps, self.work.imported)):
             offset = view_offset(said.workload) if isinstance(said, Imported) else None

@@ -1,4 +1,4 @@
-"""Where the values of loops lie: a row in its array, a state in two places by turns.
+"""Places of the values of loops: a row in its array, a state in two places by turns.
 
 An iteration reads the one place of a state and writes the other, so that nothing is copied between
 iterations but what lies elsewhere: a state that is an output, too.
@@ -38,14 +38,8 @@ class Part:
 
 
 class Parts:
-    """The values that lie in others.
-
-    Attributes
-    ----------
-    count: says how many iterations a loop has.
-    starts: the copies before each loop.
-    copies: those at the end of each iteration.
-    """
+    """The values that lie in others, with the copies before each loop (`starts`) and at the end of
+    each iteration. `count` says how many iterations a loop has."""
 
     def __init__(
         self,

@@ -116,8 +116,7 @@ class TunedModel:
         return ModelCall(self.library, several, source.structure, source.order, self.work.fixed)
 
     def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
-        """Writes NAME.so with the weights inside, NAME.h and NAME.json; `extras` as
-        `Library.export` has them."""
+        """Writes NAME.so with the weights, NAME.h and NAME.json; see `Library.export`."""
         return self.library.export(path, extras)
 
     def measure(self, seconds: float = 0.5) -> float:
@@ -130,8 +129,7 @@ class TunedModel:
         return statistics.median(Timer(call, timing).run())
 
     def examples(self) -> list[Any]:
-        """Arrays for a call: copies of those that the model was given with, if it takes such, or
-        random numbers."""
+        """Arrays for a call: copies of those the model was given with, or random numbers."""
         source, wanted = self.work.source, self.library.signature.inputs
         given = () if source is None else source.examples
         arrays = [to_numpy(detached(x)) if any_tensor((x,)) else x for x in given]
@@ -147,9 +145,8 @@ class TunedModel:
 
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan, by the name of its function, "copy" for
-        copies, in a few calls after some others; on the data of `examples` if no inputs are given.
-        An entry in a loop has those of all iterations together.
-        Raises `ShapeError` for wrong ones."""
+        copies, on the data of `examples` if no inputs are given. An entry in a loop has those of
+        all iterations. Raises `ShapeError`."""
         library = self.library
         parameters = library.signature.main_parameters
         wanted = library.signature.inputs

@@ -124,13 +124,8 @@ def tasks_in(module: Any) -> tuple[tuple[Task, ...], dict[str, str]]:
 
 
 class _Listing:
-    """Looks at calls of functions, and replaces none.
-
-    Attributes
-    ----------
-    foreign: the functions that the notation cannot say, with the reasons.
-    found: by key, the work of those that it can, a name for it, and how many calls there are.
-    """
+    """Looks at calls of functions, and replaces none: `found` has the work, a name and the calls
+    by key, `foreign` the reasons of functions that the notation cannot say."""
 
     def __init__(self, module: Any) -> None:
         self.module = module

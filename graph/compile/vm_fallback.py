@@ -35,17 +35,9 @@ from loopwright.transfer.records.store import Record
 
 @dataclass(frozen=True, eq=False)
 class VmWork:
-    """The work of such a model.
-
-    Attributes
-    ----------
-    module: its fused module.
-    tasks: the distinct workloads in it, those with the most arithmetic first.
-    fallback: the functions that keep TVM's path, with the reasons.
-    source: the model that it is of.
-    reason: why it is more than a list of calls.
-    numerics: what programs may do to rounding errors.
-    """
+    """The work of such a model: its fused module, the distinct workloads, those with the most
+    arithmetic first, the functions that keep TVM's path with the reasons, and the `reason` why it
+    is more than a list of calls."""
 
     module: Any
     tasks: tuple[Task, ...]
@@ -138,8 +130,7 @@ class VmModel:
 
 
 def build_vm(work: VmWork, target: Target, records: Mapping[str, Record]) -> VmModel:
-    """Compile a model for the virtual machine, by records, by the workload's key. Raises
-    `BuildError`."""
+    """Compile a model for the virtual machine, by records. Raises `BuildError`."""
     main = work.module["main"]
     types = tuple((tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in main.params)
     wanted = BuildOptions(target, work.numerics, defaults=True)
@@ -156,8 +147,7 @@ def build_vm(work: VmWork, target: Target, records: Mapping[str, Record]) -> VmM
 
 
 def _given_back(result: Any, kind: Callable[[Any], Any]) -> Any:
-    """Convert what the machine returned to arrays; a shape is an array of int64, as it is in
-    ONNX."""
+    """Arrays of what the machine returned; a shape is an array of int64, as in ONNX."""
     if isinstance(result, tvm_ffi.Array):
         return tuple(_given_back(each, kind) for each in result)
     return kind(result.numpy() if hasattr(result, "numpy") else np.array(result, np.int64))

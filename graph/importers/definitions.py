@@ -26,13 +26,8 @@ class Definitions:
 
 @dataclass(frozen=True, eq=False)
 class Foreign:
-    """One operator that functions of TVM's compute, since the table lacks it.
-
-    Attributes
-    ----------
-    network: the functions and their calls; it takes the `inputs` and gives the `tensors`.
-    tensors: results without a definition; their `operands` are the inputs.
-    """
+    """One operator that functions of TVM's compute: its `network` takes the `inputs` and gives the
+    `tensors`, which have no definition and the inputs as `operands`."""
 
     name: str
     network: Network
@@ -42,15 +37,9 @@ class Foreign:
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """Operators that are repeated.
-
-    Attributes
-    ----------
-    loop: the iterations; what they read of theirs are tensors without a definition.
-    parts: what an iteration computes.
-    inputs: what all of it reads of what is outside.
-    tensors: results without a definition; their `operands` are the inputs.
-    """
+    """Operators that are repeated: the iterations, whose rows and states are tensors without a
+    definition, the `parts` that one computes, what all read of what is outside, and the
+    results."""
 
     name: str
     loop: Loop[Tensor]
@@ -64,17 +53,10 @@ Part = Definitions | Foreign | Repeated
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """A network in the notation.
-
-    Attributes
-    ----------
-    inputs: by the names of the model.
-    outputs: tensors, or arrays where they are known.
-    definitions: what each operator is, in order.
-    arrays: what constant tensors hold.
-    fixed: inputs of the model whose values decide what is computed: they are no inputs any more.
-    extents: of the axes that the integers of inputs index, the least of several.
-    """
+    """A network in the notation: `inputs` by the names of the model, `outputs` as tensors or known
+    arrays, what each operator is, and what constant tensors hold. Inputs whose values decide what
+    is computed are `fixed`, and none any more. `extents` are the least of axes that inputs of
+    integers index."""
 
     inputs: Mapping[str, Tensor]
     outputs: Sequence[Tensor | Array]
@@ -101,8 +83,7 @@ def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:
 
 
 def read_by(tensor: Tensor) -> list[Tensor]:
-    """The tensors that one is computed from: those of its definition, of TVM's functions, or of
-    a loop."""
+    """Tensors that one is computed from, by a definition, TVM's functions, or a loop."""
     if tensor.definition is None:
         return list(tensor.operands)
     return list(dict.fromkeys(r.tensor for r in reads(tensor.definition.body)))

@@ -14,8 +14,7 @@ _LINES = 4  # of an error of torch's
 
 
 def by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
-    """Inputs given for these names, of tensors of the notation the shapes. Raises `ModelError`
-    for others."""
+    """Inputs given for these names; of tensors of the notation the shapes. Raises `ModelError`."""
     if inputs is None:
         return {}
     if not isinstance(inputs, Mapping):
@@ -30,8 +29,7 @@ def by_name(inputs: Inputs, names: Sequence[str]) -> Mapping[str, Any]:
 
 
 def arrays(inputs: Inputs, names: Sequence[str]) -> tuple[Any, ...]:
-    """The arrays that are given for the inputs of these names, in that order; none where some are
-    left out, or given as shapes."""
+    """The arrays given for these names, in order; none where one is missing or is a shape."""
     given = by_name(inputs, names)
     if all(hasattr(given.get(name), "dtype") for name in names):
         return tuple(given[name] for name in names)

@@ -23,20 +23,11 @@ from loopwright.graph.importers.torch.program import onnx_of, structure_of, torc
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A model that was read.
-
-    Attributes
-    ----------
-    make: makes its module in Relax, whose function "main" takes the inputs alone; None where the
-        model is `written`.
-    ask: has the framework that the model comes from compute it; for Relax there is none.
-    structure: what the model returns, made of its outputs; None for an output, or a tuple of
-        them.
-    outputs: the names of these, where the model has any.
-    examples: arrays for the inputs of "main", if such were given.
-    written: the model in the notation, for ONNX.
-    order: the names of the model's inputs.
-    """
+    """A model that was read. `make` makes its module in Relax, whose "main" takes the inputs
+    alone; None where the model is `written` in the notation, as of ONNX. `ask` has the framework
+    that it comes from compute it, if there is one. `structure` makes of its outputs what the model
+    returns, None for an output or a tuple; `outputs` are their names, if it has any. `examples`
+    are arrays for the inputs, if such were given, and `order` has the inputs' names."""
 
     module: Any = None
     ask: Callable[[], Reference | str | None] = lambda: None

@@ -41,14 +41,8 @@ _STARTS = {"sum": 0.0, "prod": 1.0}
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """A function as a workload.
-
-    Attributes
-    ----------
-    inputs: for each input of the workload, the number of its parameter.
-    outputs: for each output, the number of its parameter.
-    moved: whether its arrays lie otherwise than those of the function.
-    """
+    """A function as a workload: the numbers of its parameters that are `inputs` and `outputs`, and
+    whether arrays were `moved`, to lie otherwise than in the function."""
 
     workload: Workload
     inputs: tuple[int, ...]

@@ -14,13 +14,8 @@ from loopwright.graph.errors import UnsupportedOperator
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One block: what it computes at every point of its indices.
-
-    Attributes
-    ----------
-    indices: the index of each block variable.
-    reduce: those that are reduced over.
-    """
+    """One block: what it computes at every point of its `indices`, one for each block variable, of
+    which `reduce` are reduced over."""
 
     name: str
     indices: dict[Any, Index]

@@ -147,7 +147,7 @@ class _Reading(Unification):
 
 
 def _skeleton(work: Work) -> tuple[Any, ...]:
-    """What a network is but for its numbers and for what its steps compute."""
+    """A network without its numbers, and without what its steps compute."""
     network, order = work.network, dict[Value, int]()
     ends = [Step("inputs", network.inputs, ()), Step("outputs", network.outputs, ())]
     tokens: list[Any] = [network.several]

@@ -56,13 +56,8 @@ _APART = 4
 
 @dataclass(frozen=True, eq=False)
 class StepKernel:
-    """The programs of a step for all sizes of a frame.
-
-    Attributes
-    ----------
-    plain, constants: numbers of the inputs that are read as they are, and that are laid out.
-    prepare: lays the latter out; None where there are none.
-    """
+    """The programs of a step for all sizes of a frame: inputs read as they are (`plain`) and laid
+    out (`constants`), and what lays the latter out."""
 
     kernel: OpenKernel
     plain: tuple[int, ...]
@@ -178,7 +173,7 @@ def _digest(data: Array) -> tuple[bytes, int]:
 
 
 def _key(step: Family | Workload) -> Any:
-    """What equal steps have in common."""
+    """A key that equal steps share."""
     if isinstance(step, Workload):
         return step.key
     formulas: list[str] = []

@@ -47,7 +47,7 @@ class OpenSource:
         return merged(tuple(d for n in sizes for d in n.dims))
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """What the model is read for at a value of every dim: shapes, and arrays where given."""
+        """Inputs that the model is read for at some sizes: shapes, and arrays where given."""
         shapes = {n: tuple(extent_at(e, sizes) for e in s) for n, s in self.shapes.items()}
         return {**shapes, **self.arrays}
 
@@ -153,7 +153,7 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
 
 
 def _unbounded(name: str, axis: int, word: str, rank: int) -> str:
-    """What to do about an open axis."""
+    """Error for an open axis, with the remedy."""
     example = ", ".join('lw.dim("n", 1, 512)' if k == axis else "…" for k in range(rank))
     by_word = f'dims={{"{word}": (1, 512)}}, or ' if word else ""
     called = f" ({word})" if word else ""

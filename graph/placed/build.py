@@ -68,7 +68,7 @@ def gpu_steps(
     policy: str,
     besides: Mapping[str, Record] | None = None,
 ) -> GpuSteps:
-    """What builds the steps of a network for a GPU, by the best records there are."""
+    """The builder of a network's steps for a GPU, by the best records there are."""
     found: Mapping[str, Record] = {}
     if records is not None:
         found = best_records(work, gpu, records, policy, fingerprint() | facts(gpu))
@@ -77,8 +77,7 @@ def gpu_steps(
 
 
 def check_placed(model: Any, source: Source | None, tuned: bool = False) -> None:
-    """Compare a network on two devices with the one that it was made of, where that runs. Raises
-    `ModelError`."""
+    """Compare a network on two devices with its source, where that runs. Raises `ModelError`."""
     reference = None if source is None else source.reference
     if isinstance(reference, Reference):
         reference.check(model, tuned)
@@ -87,8 +86,7 @@ def check_placed(model: Any, source: Source | None, tuned: bool = False) -> None
 def placement_of(
     work: Work, here: Mapping[int, float], made: GpuSteps
 ) -> tuple[Placement, tuple[GpuStep | None, ...]]:
-    """The best placement of a network, and its steps on the GPU; `here` are the seconds of each
-    step on the processor."""
+    """The best placement of a network, and its GPU steps; `here` are seconds of the processor."""
     network = work.network
     units = units_of(network)
     steps: list[GpuStep | None] = []

@@ -23,13 +23,8 @@ from loopwright.graph.tasks import Work
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where the steps of a network run, and why. Print it, or read its attributes.
-
-    Attributes
-    ----------
-    path: the one of least predicted time.
-    others: those of all steps on the processor, and of all that can be on the GPU.
-    """
+    """Devices of the steps of a network, and why. Print it, or read its attributes: the `path` of
+    least predicted time, and `others`, such as all steps on the processor."""
 
     problem: Problem
     path: Way
@@ -94,7 +89,7 @@ class PlacedModel:
     notes: tuple[str, ...]
 
     def explain(self) -> Placement:
-        """Which step runs where, with the predicted times; nothing runs."""
+        """The device of each step, with the predicted times; nothing runs."""
         return self.placement
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:

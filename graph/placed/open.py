@@ -50,13 +50,12 @@ class SizedFrame:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Those of the plan, in order."""
+        """The plan's entries, in order."""
         return self.linked.entries
 
     @functools.cached_property
     def _starts(self) -> list[int]:
-        """Where each slot of the arena begins, and where the last one ends, as the plan's C has
-        it."""
+        """The start of each slot of the arena, and the end of the last one."""
         found = [0]
         for slot in self.linked.plan.slots:
             most = max(evaluated(nbytes, self.sizes) for nbytes in slot)
@@ -69,7 +68,7 @@ class SizedFrame:
         return self._starts[-1]
 
     def place(self, value: Value) -> Place:
-        """Where a value lies, in a fixed arena."""
+        """The place of a value, in a fixed arena."""
         found = self.linked.place(self.twins[value])
         begin = self._starts[found.slot] if found.space == ARENA else 0
         return Place(found.space, begin + evaluated(found.offset, self.sizes))
@@ -97,8 +96,7 @@ def twins(one: Network, other: Network) -> dict[Value, Value]:
 
 @dataclass(frozen=True, eq=False)
 class SizedPlacement:
-    """Where the steps run at some sizes, with their programs on the GPU. `network` is the
-    frame's."""
+    """Placement of the steps at some sizes, with programs. `network` is the frame's."""
 
     placement: Placement
     steps: tuple[GpuStep | None, ...]
@@ -106,7 +104,7 @@ class SizedPlacement:
     network: Network
 
     def library(self, cpu: Library) -> PlacedLibrary:
-        """What runs a call, with the processor's library for these sizes."""
+        """The library of both devices, by the processor's library for these sizes."""
         problem, path = self.placement.problem, self.placement.path
         plan, started = planned(self.frame, self.network, problem, path, self.steps)
         return PlacedLibrary(cpu, [s.library for s in started if s.library], plan)
@@ -151,7 +149,7 @@ class OpenPlacedModel:
         return replace(self.whole._call, library=_Chosen(library, placed))
 
     def explain(self, **sizes: int) -> Placement | str:
-        """Which step runs where at these sizes, with the predicted times; nothing runs. Raises
+        """The device of each step at these sizes, with predicted times; nothing runs. Raises
         `RangeError` for sizes that are not allowed."""
         values = self._values(sizes)
         if values in self.sized:
@@ -161,8 +159,7 @@ class OpenPlacedModel:
         return f"all on the processor: the GPU has programs for {known}"
 
     def at(self, devices: Sequence[str], **sizes: int) -> OpenPlacedModel:
-        """The same network with another placement at these sizes: "cpu" or "gpu" for every
-        unit."""
+        """The same with another placement at these sizes: a device for every unit."""
         values = self._values(sizes)
         old = self.sized[values]
         path = old.placement.problem.along(devices)
@@ -208,12 +205,8 @@ def open_placed_model(
     policy: str,
     check: bool,
 ) -> OpenPlacedModel:
-    """A network of open sizes with a placement for each of some, by the times at these. With
-    `check`, results at these are compared with those of the model that it was made of.
-
-    Raises `RangeError` for sizes that are not allowed, `BuildError`, and `ModelError` where
-    results differ.
-    """
+    """A network of open sizes with a placement for each of some, by the times at these; with
+    `check`, results are compared. Raises `RangeError`, `BuildError`, `ModelError`."""
     sized: dict[Sizes, SizedPlacement] = {}
     notes: dict[str, None] = dict.fromkeys(whole.notes)
     sources = []

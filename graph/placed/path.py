@@ -1,12 +1,10 @@
 """Placement of a network's steps on two devices, as a shortest path.
 
-The nodes are the steps in their order, each with a state: on which devices every value lies that
-is still wanted. An edge runs the next step on one device, and first moves there what it reads and
-is not there yet. Its length is the time of both. Values are moved when they are first wanted and
-stay where they were, so that the shortest path is the best placement in this order.
+The nodes are the steps in their order, each with the devices on which every live value lies. An
+edge runs the next step on one device, after it moved there what it reads. Its length is the time
+of both. Values stay where they are, so that the shortest path is the best placement in this order.
 
-States grow with the number of values that live at once. `_STATES` of them are kept for each step,
-those with the shortest paths; with no more, the result is exact.
+Of each step `_STATES` are kept, those with the shortest paths; with no more, the result is exact.
 """
 
 from __future__ import annotations
@@ -27,13 +25,8 @@ Seconds = dict[str, float]
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Work that runs on one device: a step, or all steps of a loop.
-
-    Attributes
-    ----------
-    steps: their numbers, one after the other.
-    reads, makes: values that come from elsewhere, without constants, and those for others.
-    """
+    """Work that runs on one device: a step, or all steps of a loop. It `reads` values from
+    elsewhere, constants left out, and `makes` others."""
 
     steps: tuple[int, ...]
     reads: tuple[Value, ...]
@@ -42,8 +35,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Move:
-    """A value that is copied to a device before a unit; at the end, where `before` is the number
-    of units."""
+    """A value that is copied to a device before a unit, or behind the last one."""
 
     value: Value
     to: str
@@ -67,13 +59,8 @@ class Path:
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem of a placement.
-
-    Attributes
-    ----------
-    seconds: of every unit.
-    moving: seconds of copying so many bytes to a device.
-    """
+    """The problem of a placement: `seconds` of every unit, and `moving`, those of copying so many
+    bytes to a device."""
 
     units: tuple[Unit, ...]
     seconds: tuple[Seconds, ...]

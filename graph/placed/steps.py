@@ -30,13 +30,8 @@ _LARGE = 1 << 20  # bytes by which the rate of transfers is measured
 
 @dataclass(frozen=True, eq=False)
 class GpuStep:
-    """A step on a GPU: its library with the weights bound, and the value of each other argument.
-    A reshape has no library: its result is its argument.
-
-    Attributes
-    ----------
-    plain: the library before anything was bound, which equal steps share.
-    """
+    """A step on a GPU: its library with the weights bound, and the value of each other argument. A
+    reshape has no library. `plain` is the library before binding, which equal steps share."""
 
     library: GpuLibrary | None
     values: Mapping[str, Value]
@@ -59,13 +54,8 @@ def placeable(work: Work, number: int) -> bool:
 
 @dataclass
 class GpuSteps:
-    """Builds the steps of a network for a GPU; equal work is compiled and timed once.
-
-    Attributes
-    ----------
-    configs: by the workload's key, defaults elsewhere.
-    notes: why steps stay on the processor.
-    """
+    """Builds the steps of a network for a GPU, by `configs` of the workload's key; equal work is
+    compiled and timed once. `notes` say why steps stay on the processor."""
 
     work: Work
     target: Target

@@ -21,7 +21,7 @@ from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step
-from loopwright.schedule.program.canonical import fresh
+from loopwright.schedule.program.nest import fresh
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.boundary_peeling import peel_boundaries
 from loopwright.schedule.rewrites.producer_at_blocks import fused_row_choices

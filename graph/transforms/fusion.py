@@ -57,8 +57,7 @@ class Kind(IntEnum):
 
 
 def network_of(written: Written) -> Network:
-    """The steps of a network that is written in the notation. Raises `NotPlannable` for one of too
-    many inputs and outputs."""
+    """Steps of a network in the notation. Raises `NotPlannable` for too many arguments."""
     check_arrays("the model", len(written.inputs) + len(written.outputs))
     live = set(defined_by(written.outputs, set()))
     results = {t for t in written.outputs if isinstance(t, Tensor)}

@@ -11,8 +11,7 @@ from loopwright.dsl.workload import Workload, defined, tensor_shape
 
 
 def only_reshapes(workload: Workload) -> bool:
-    """Return whether a workload is a reshape, a flattening, or an axis of extent 1 more or
-    less."""
+    """Return whether a workload is a reshape, or an axis of extent 1 more or less."""
     if len(workload.stages) != 1 or len(workload.inputs) != 1:
         return False
     (out,), (source,) = workload.stages, workload.inputs

@@ -53,13 +53,10 @@ class Compared:
 
 
 def candidates(session: Session, sparse: bool) -> tuple[Config, ...]:
-    """Configs to compare inside of a network, in the order of their claim.
-
-    First the best of the search, the default and the winner in an earlier network. Then the best
-    whose threads write contiguous parts, and that of every other rewrite that comes near. Then the
-    next best. The default is among them so that noise makes nothing slower than without tuning.
-    With `sparse`, programs that skip zeros are too: their time alone, on other data, says nothing.
-    """
+    """Configs to compare inside of a network, in the order of their claim: the best of the search,
+    the default, the winner in an earlier network, the best whose threads write contiguous parts,
+    and that of every other rewrite that comes near; then the next best. With `sparse`, programs
+    that skip zeros are among them: their time alone, on other data, says nothing."""
     first: dict[Derivation, Config] = {}
     for config in _near(session):
         first.setdefault(config.sketch.derivation, config)
@@ -77,12 +74,8 @@ def skipping_zeros(session: Session) -> list[Config]:
 
 def expected(samples: Mapping[Config, Sequence[float]]) -> dict[Config, float]:
     """Expected seconds of a step by each config: the mean over the rounds, disturbed samples cut
-    off.
-
-    Programs alone are judged by their typical sample. Here the mean is better, since a machine may
-    have several states: a virtual one's cores share a cache in one minute and not in the next. A
-    candidate that is the best in one state may be poor in another.
-    """
+    off. Programs alone are judged by typical samples. Here the mean is better: a machine may have
+    several states, as cores of a virtual one share a cache in one minute and not in the next."""
     if not samples:
         return {}
     rounds = np.array(list(samples.values()))

@@ -1,10 +1,9 @@
 """The last word on a task's best candidates: their times inside of the whole network.
 
-A candidate that is measured alone finds its weights in the caches. In a network they come from the
-last-level cache or from memory, so that fewer of them (a smaller Winograd tile, say) may win
-although it multiplies more. So the network is built a few times, every time with another candidate
-for each task, and the candidates' steps are timed within whole calls, builds in rounds. What a
-step's own time does not tell, whole networks do (`graph.tuning.network_ab`).
+A candidate alone finds its weights in the caches. In a network they come from the last-level cache
+or from memory, so that fewer of them may win although they multiply more. So the network is built
+a few times, each with other candidates, and their steps are timed within whole calls, in rounds.
+What a step's own time does not tell, whole networks do (`graph.tuning.network_ab`).
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ def compare_in_situ(
     all_of_it: bool = False,
 ) -> Iterator[str]:
     """Measure the candidates of all tasks in the network, and record what they took, in about so
-    many seconds, but for a few rounds; sooner unless all of the time is to be used, so that more
-    of a machine's states are seen. `others` are the configs of the tasks that are not
-    compared, by the workload's key; defaults if not given. Says what it does. The winner of each
-    task is checked against the oracle, and rejected if it is wrong."""
+    many seconds, sooner unless all of the time is to be used. `others` are configs of the tasks
+    that are not compared, by the workload's key. Says what it does. The winner of each task is
+    checked against the oracle, and rejected if it is wrong."""
     begin = time.monotonic()
     tasks = [t for t in tasks if t.configs]
     if not tasks:
@@ -91,8 +89,7 @@ def _calls(model: TunedModel) -> int:
 
 
 def _record(t: Compared, samples: dict[Config, list[float]], target: Target) -> None:
-    """Store the times of a task's candidates, the chosen one first, those of wrong results left
-    out."""
+    """Store the times of a task's candidates, the chosen one first, without wrong ones."""
     left, winner = dict(samples), None
     while left:
         winner = chosen(t.session, left)

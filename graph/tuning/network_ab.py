@@ -1,14 +1,12 @@
 """Networks compared as wholes: what one step gains by another.
 
-A step may be slow since the one before it has left its operand in the caches of other cores. So a
-network in which one task has its threads write contiguous parts of the results (`parts.in_order`)
-is compared with that of the fastest steps.
+A step may be slow since the one before it left its operand in the caches of other cores. So a
+network in which one task has its threads write contiguous parts of the results is compared with
+that of the fastest steps.
 
-And the weights of all steps share the last-level cache. A step with large weights (transformed
-for Winograd's algorithm, say) reads them from memory in every call, and leaves no room for those
-of others; what one with fewer is worth, no step's own time tells. So networks are compared
-in which each step costs its own time and a price for each byte of its weights, for a few prices:
-what is best under a budget of bytes is nearly always the best for some price (Everett 1963, on
+The weights of all steps share the last-level cache, and what fewer of them are worth, no step's
+own time tells. So networks are compared in which each byte of weights has a price, for a few
+prices: what is best under a budget is nearly always the best for some price (Everett 1963, on
 Lagrange multipliers for problems of allocation).
 """
 
@@ -75,10 +73,9 @@ def compare_networks(
     others: Mapping[str, Config] = MappingProxyType({}),
     all_of_it: bool = False,
 ) -> Iterator[str]:
-    """Compare networks as wholes, until `end` but for a few rounds, sooner unless all of the time
-    is to be used: lighter ones first, then those
-    in which one task writes contiguous parts. Where one is faster than that of the fastest steps,
-    the samples of its candidates become those of the fastest, less what the network gains. Says
+    """Compare networks as wholes until `end`, sooner unless all of the time is to be used: lighter
+    ones first, then those in which one task writes contiguous parts. Where one is faster than that
+    of the fastest steps, its candidates' samples become those of the fastest, less the gain. Says
     what it does."""
     middle = (time.monotonic() + end) / 2
     for changes, until in ((lighter, middle), (_parts, end)):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import assigned
 from loopwright.explore.budget import Budget
 from loopwright.explore.stopwatch import Stopwatch
 from loopwright.graph.build import build_open
@@ -55,7 +55,13 @@ def tune_open(
         part = Budget(max(trials, 1), max(left, 0.0) / 60)
         try:
             with clock.part("searching"):
-                ended = _search(source, sizes, target, part, records, options, layout, numerics)
+                own = replace(options, clock=Stopwatch(), building=0.0)
+                if own.tell is not None:
+                    own.tell(f"at {assigned(sizes)}:")
+                work = import_model(
+                    source.model, source.inputs(sizes), target, layout, numerics=numerics
+                )
+                ended = search(work, target, part, records, own).interrupted
         except KeyboardInterrupt:
             if not done:
                 raise
@@ -63,21 +69,3 @@ def tune_open(
         if ended:
             break
     return build(records), ended
-
-
-def _search(
-    source: OpenSource,
-    sizes: Mapping[str, int],
-    target: Target,
-    budget: Budget,
-    records: GivenLocation,
-    options: SearchOptions,
-    layout: str,
-    numerics: Numerics,
-) -> bool:
-    """Spend a budget on the network at some sizes; return whether the user ended it."""
-    options = replace(options, clock=Stopwatch(), building=0.0)
-    if options.tell is not None:
-        options.tell(f"at {', '.join(f'{name}={size}' for name, size in sizes.items())}:")
-    work = import_model(source.model, source.inputs(sizes), target, layout, numerics=numerics)
-    return search(work, target, budget, records, options).interrupted

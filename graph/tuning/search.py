@@ -45,15 +45,9 @@ LEAST_BUILT = 2
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of a search, as the parameters of `tune_model` say.
-
-    Attributes
-    ----------
-    watch: is given every turn of a task; if it is not given, `tell` is given a line.
-    clock: books the time; minutes count from its beginning.
-    building: seconds that building the network takes, of which a budget in minutes keeps so many
-        back; a share of it where that is not known.
-    """
+    """Options of a search, as the parameters of `tune_model` say. `watch` is given every turn of a
+    task, else `tell` a line. `clock` books the time from its beginning. A budget in minutes keeps
+    `building` seconds back, or a share of it where that is None."""
 
     seed: int = 0
     only: Sequence[int] | None = None
@@ -233,8 +227,7 @@ class _Shared:
 
 
 def _state(points: Space, task: Task, shared: _Shared, deadline: float) -> TaskState:
-    """State of a task at the beginning; nothing is measured of it after the deadline, by the
-    monotonic clock."""
+    """A task's state at the beginning; nothing is measured after the deadline (monotonic)."""
     budget = Budget(minutes=(deadline - time.monotonic()) / 60)
     session = Session(task.workload, points, shared.device, shared.store, budget, (), shared.seed)
     session.recorder = shared.recorder

@@ -23,16 +23,9 @@ RECENT = 2
 
 @dataclass
 class TaskState:
-    """State of the search of one task.
-
-    Attributes
-    ----------
-    curve: the lowest cost in seconds after each batch; infinite while nothing worked.
-    exhausted: whether nothing is left to measure.
-    measured: how many candidates this search measured.
-    ahead: what is to be measured next, where that is chosen already, or being chosen.
-    learning: where that goes on meanwhile.
-    """
+    """State of the search of one task. `curve` has the lowest cost in seconds after each batch,
+    infinite while nothing worked. `measured` counts this search's candidates. What is to be
+    measured next may be chosen `ahead`, where `learning` goes on meanwhile."""
 
     task: Task
     session: Session
@@ -84,8 +77,7 @@ class TaskState:
         return self.total * max(rate, 0.02 / len(self.curve))
 
     def choose_ahead(self, beside: Executor) -> None:
-        """Choose the next batch meanwhile: the same that `advance` would choose, for that depends
-        on this task alone."""
+        """Choose the next batch meanwhile, as `advance` would: it depends on this task alone."""
         if self.ahead is None and not self.exhausted:
             self.ahead = beside.submit(self.tuner.ask, BATCH)
 
@@ -113,15 +105,9 @@ class TaskState:
 
 @dataclass(frozen=True)
 class TuningRound:
-    """Progress after a round of a task; as text, a line about it.
-
-    Attributes
-    ----------
-    states: of all tasks; `state` is that of the one.
-    before: its lowest cost before, in seconds.
-    trials: candidates measured of all tasks, by this search.
-    seconds: since it began; `left`: until the budget is used up, at this pace.
-    """
+    """Progress after a round of a task, its `state` among those of all; as text, a line. `before`
+    is its lowest cost in seconds before; trials and seconds are of this search, and `left` until
+    the budget is used up, at this pace."""
 
     states: Sequence[TaskState]
     state: TaskState

@@ -22,9 +22,8 @@ _NEAR = 1 / 8  # of a result, by which parts may begin elsewhere
 
 def in_order(tree: Tree, threads: int) -> bool:
     """Return whether every thread writes about its own contiguous part of the results, in order.
-    Steps that all do so mostly read what their own core has written, which is near; what another
-    core has written is far. Steps of a network that all do so mostly read what their own core has
-    written, which is near; what another core has written is far."""
+    Steps of a network that all do so mostly read what their own core has written, which is near;
+    what another core has written is far."""
     names = {buffer.name for buffer in tree.outputs}
     found = [_is_in_order(path, store, threads) for path, store in _stores(tree.body, names)]
     return bool(found) and all(found)

@@ -143,8 +143,8 @@ def drain(name: str, minutes: float, address: str) -> None:
 )
 def status(address: str, watch: bool, as_json: bool, page: str | None) -> None:
     """Show machines, what they are at, tuners, and failures by kind."""
+    from loopwright.measure.fleet.cluster import look
     from loopwright.measure.fleet.joining import join
-    from loopwright.measure.fleet.view import look
 
     join(address)
     if page is not None:

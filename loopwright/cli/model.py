@@ -11,7 +11,7 @@ import click
 
 from loopwright.cli.common.command import STORE, NewFile, Store, show_details
 from loopwright.cli.common.command import Group as _Commands
-from loopwright.cli.common.options import EXISTING, FILE, SEED
+from loopwright.cli.common.options import EXISTING, FILE, SEED, choice
 from loopwright.cli.common.source_training import (
     SourceOptions,
     source_options,
@@ -46,11 +46,10 @@ _STORES_OR_TABLE = click.option(
     multiple=True,
     help=f"A record store; may be given several times. {STORE} if there is no --table either.",
 )
-_TARGETS = click.option(
+_TARGETS = choice(
     "--targets",
-    type=click.Choice(["family", "all"]),
+    among=["family", "all"],
     default="family",
-    show_default=True,
     help="Records of targets with this machine's architecture and vector features, or all.",
 )
 _COST_MODELS = ["gbt", "mlp", "blend", "treegru"]
@@ -58,12 +57,11 @@ _SEQUENCE = "sequence"
 
 
 def _kind(*more: str, text: str = "") -> Callable[[Decorated], Decorated]:
-    return click.option(
+    return choice(
         "--model",
         "kind",
-        type=click.Choice([*_COST_MODELS, *more]),
+        among=[*_COST_MODELS, *more],
         default="gbt",
-        show_default=True,
         help="Boosted trees, perceptrons, both, or a network over loop trees, which needs torch"
         f"{text}.",
     )
@@ -201,7 +199,7 @@ def _train_sequence(
     note: str | None,
 ) -> None:
     from loopwright.costmodel.sequence.model import SequenceModel
-    from loopwright.transfer.pretrained.sequences import read_examples, train_sequence
+    from loopwright.transfer.pretrained.training import read_examples, train_sequence
     from loopwright.transfer.records.store import RecordStore
 
     with ExitStack() as stack:
@@ -228,11 +226,10 @@ def _wanted(targets: str) -> Callable[[Setting], bool]:
 @click.argument("file", type=EXISTING, required=False)
 @_STORES
 @_TARGETS
-@click.option(
+@choice(
     "--hold-out",
-    type=click.Choice(["workload", "kind"]),
+    among=["workload", "kind"],
     default="workload",
-    show_default=True,
     help="What a model that judges a group has not seen: its workload, or any of its kind.",
 )
 @click.option(

@@ -1,4 +1,4 @@
-"""`loopwright profile`: where the time of a network goes."""
+"""`loopwright tasks` and `loopwright profile`: a network's work, and where its time goes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 from loopwright.cli.common.command import Command
 from loopwright.cli.common.network import Network, network_options
+from loopwright.cli.common.network_summary import show_tasks, show_untuned
 from loopwright.cli.common.options import POLICY
 
 
@@ -31,3 +32,13 @@ def profile(network: Network, policy: str, calls: int) -> None:
     for name, seconds in sorted(steps, key=lambda s: -s[1]):
         click.echo(f"{seconds * 1e3:9.4f} ms {seconds / total:6.1%}  {name}")
     click.echo(f"{total * 1e3:9.4f} ms in all; a whole call {built.measure() * 1e3:.4f} ms")
+
+
+@click.command(cls=Command)
+@network_options
+@POLICY
+def tasks(network: Network, policy: str) -> None:
+    """List the distinct work of NET.onnx: count, FLOPs, share of the time, record."""
+    built = network.built(policy)
+    show_tasks(built)
+    show_untuned(built, network.tune_command())

@@ -29,6 +29,7 @@ from loopwright.cli.common.options import (
     TARGET,
     THREADS,
     TRANSFER,
+    choice,
     collect,
 )
 from loopwright.cli.common.peers import before_peer, compare_peer
@@ -82,52 +83,36 @@ class _Options:
     "--trials", type=click.IntRange(0), help="Candidates to measure; with 0, a model chooses."
 )
 @MINUTES
-@click.option(
+@choice(
     "--effort",
-    type=click.Choice(["instant", "quick", "normal", "thorough"]),
+    among=["instant", "quick", "normal", "thorough"],
     default="normal",
-    show_default=True,
     help="The budget where none is given: 8 trials in seconds, 256 or 2 minutes, 1000 or 15, 4000 "
     "or 120.",
 )
 @SEED
-@click.option(
+@choice(
     "--strategy",
-    type=click.Choice(["annealing", "transfer", "sampled", "random", "grid", "genetic"]),
+    among=["annealing", "transfer", "sampled", "random", "grid", "genetic"],
     default="annealing",
-    show_default=True,
     help="Who chooses candidates.",
 )
-@click.option(
+@choice(
     "--model",
-    type=click.Choice(
-        [
-            "gbt",
-            "policy",
-            "gbt-regression",
-            "gbt-ensemble",
-            "mlp",
-            "mlp-regression",
-            "blend",
-            "source",
-            "treegru",
-            "treegru-regression",
-            "treegru-plain",
-            "treegru-ensemble",
-            "random",
-        ]
+    among=(
+        *("gbt", "policy", "gbt-regression", "gbt-ensemble", "mlp", "mlp-regression", "blend"),
+        *("source", "treegru", "treegru-regression", "treegru-plain", "treegru-ensemble"),
+        "random",
     ),
     default="gbt",
-    show_default=True,
     help="What annealing learns; the treegru ones need torch. source reads the text of what gbt "
     "proposes, on targets c, opencl and cuda. With policy, a sequence model proposes candidates: "
     "--strategy sampled.",
 )
-@click.option(
+@choice(
     "--acquisition",
-    type=click.Choice(["mean", "ei", "ucb"]),
+    among=["mean", "ei", "ucb"],
     default="mean",
-    show_default=True,
     help="What annealing maximizes; ei and ucb ask an ensemble how uncertain it is.",
 )
 @TRANSFER

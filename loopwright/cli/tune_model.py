@@ -18,6 +18,7 @@ from loopwright.cli.common.options import (
     SEED,
     TARGETS,
     TRANSFER,
+    choice,
     collect,
 )
 from loopwright.dsl.words import counted
@@ -46,11 +47,10 @@ class _Options:
 @collect(_Options)
 @click.option("--trials", type=click.IntRange(1), help="Candidates to measure, of all tasks.")
 @MINUTES
-@click.option(
+@choice(
     "--effort",
-    type=click.Choice(["quick", "normal", "thorough"]),
+    among=["quick", "normal", "thorough"],
     default="normal",
-    show_default=True,
     help="The budget where none is given: 256 trials or 2 minutes, 1000 or 15, 4000 or 120.",
 )
 @click.option("--tasks", metavar="1,3-5", help="The tasks to tune, as `loopwright tasks` counts.")

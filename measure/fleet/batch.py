@@ -37,13 +37,8 @@ class _Flight:
 
 
 class Batch:
-    """Candidates of one workload, shared out to the machines of a crew.
-
-    Attributes
-    ----------
-    done: measurements by the number of the candidate.
-    where: the machines that made them.
-    """
+    """Candidates of one workload, shared out to the machines of a crew: `done` has measurements by
+    their numbers, and `where` the machines that made them."""
 
     def __init__(
         self,

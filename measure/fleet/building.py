@@ -32,14 +32,8 @@ Answer = tuple[dict[str, Any], tuple[bytes, ...], dict[str, str] | None, float]
 
 
 class TaskPool:
-    """As `workers.pool.Pool`, but for where the jobs run: a task each, of one core.
-
-    Attributes
-    ----------
-    deadline: as there.
-    known: tasks by the names of their jobs (`job_name`) that were asked for elsewhere, and are
-        not asked for again.
-    """
+    """As `workers.pool.Pool`, but jobs are tasks of one core each. `known` are those, by
+    `job_name`, that were asked for elsewhere, and are not asked for again."""
 
     def __init__(self) -> None:
         self.deadline = math.inf
@@ -69,8 +63,7 @@ class TaskPool:
         return [_reply(task) for task in tasks]
 
     def finish(self, tasks: Iterable[Any]) -> None:
-        """Wait until tasks are done. Raises `TimeUpError` at the deadline, after which they are
-        not done at all."""
+        """Wait for tasks. Raises `TimeUpError` at the deadline, which cancels them."""
         ray, since, told = ray_package(), time.monotonic(), False
         waiting = list(dict.fromkeys(tasks))
         try:

@@ -20,8 +20,7 @@ COMMON = 3
 
 @dataclass(frozen=True)
 class Anchor:
-    """A candidate that a machine measures again and again, with what it cost there at the start,
-    in seconds."""
+    """A candidate that a machine measures again and again, and its first cost in seconds."""
 
     workload: str
     config: Config
@@ -52,13 +51,9 @@ def apart(cost: float, other: float) -> bool:
 
 
 def factors(costs: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Factor by which each machine is slower than the typical one, given the costs of the same
-    candidates on each; infinite for one where all fail that work elsewhere.
-
-    The typical one is the median; of two machines, or the middle two, it is the faster: what
-    disturbs a machine makes it slower. The median over candidates forgives a
-    single sample.
-    """
+    """Factor by which each machine is slower than the typical one, the median, by the costs of the
+    same candidates; infinite for one where all fail that work elsewhere. Of two machines in the
+    middle the faster is typical: what disturbs a machine makes it slower."""
     logs: dict[str, list[float]] = {name: [] for name in costs}
     failed = dict.fromkeys(costs, 0)
     for column in zip(*costs.values(), strict=True):

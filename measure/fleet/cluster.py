@@ -1,12 +1,14 @@
 """The Ray cluster that a fleet is: how it is reached, and which actors of it measure.
 
-Every node that offers the resource `RESOURCE` has one actor (`station.Station`), which holds that
-resource for as long as it lives. So Ray itself sees to it that a machine has one measurement at a
-time, and the calls that wait for an actor are the queue of its machine.
+Every node that offers the resource `RESOURCE` has one actor (`station.Station`), which holds it
+for life. So a machine has one measurement at a time, and calls that wait are its queue. `Board`
+keeps what tuners tell of themselves, for the live view.
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,8 +73,7 @@ def actors() -> dict[str, Any]:
 
 
 def machine_name(node: Mapping[str, Any]) -> str:
-    """Name of a node's machine: its host, and a part of its number, for a host may have several
-    nodes."""
+    """Name of a node's machine: its host, with a part of its number."""
     return f"{node['NodeManagerHostname']}-{node['NodeID'][:6]}"
 
 
@@ -142,8 +143,6 @@ def ask_all(calls: Mapping[str, Any], seconds: float = _ALIVE) -> dict[str, Any]
 
 def board() -> Any:
     """The actor that keeps what the live view shows."""
-    from loopwright.measure.fleet.board import Board
-
     return (
         ray_package()
         .remote(num_cpus=0)(Board)
@@ -156,3 +155,76 @@ def board() -> Any:
         )
         .remote()
     )
+
+
+_TUNERS = 64  # whose last words are kept
+_GONE = 60.0  # seconds of silence after which a tuner is taken to be gone
+
+
+class Board:
+    """Keeps the last word of every tuner, and what was set aside; nothing depends on it."""
+
+    def __init__(self) -> None:
+        self._tuners: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._notes: list[dict[str, Any]] = []
+
+    def tell(self, tuner: str, data: Mapping[str, Any]) -> None:
+        """Take notice of what a tuner is at; `data` are of `device.FleetDevice`."""
+        self._tuners[tuner] = {**data, "told": time.time()}
+        self._tuners.move_to_end(tuner)
+        while len(self._tuners) > _TUNERS:
+            self._tuners.popitem(last=False)
+
+    def note(self, text: str) -> None:
+        """Keep a line for those who look."""
+        self._notes = [*self._notes, {"time": time.time(), "text": text}][-100:]
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        now = time.time()
+        tuners = [
+            {**data, "name": name, "gone": data["ended"] or now - data["told"] > _GONE}
+            for name, data in self._tuners.items()
+        ]
+        return {"time": now, "tuners": tuners, "notes": list(self._notes)}
+
+
+def look() -> dict[str, Any]:
+    """The machines, the tuners and the lines that were noted, of the cluster that this process is
+    in. Machines of users' own nodes get an actor by the first tuner, and show from then on."""
+    ray = ray_package()
+    calls = {name: control(actor, "status") for name, actor in actors().items()}
+    machines = []
+    for name, told in ask_all(calls).items():
+        if isinstance(told, Exception):
+            told = {"name": name, "lost": True}
+        machines.append(told)
+    found = ray.get(board().snapshot.remote())
+    failures: Counter[str] = Counter()
+    for machine in machines:
+        failures.update(machine.get("failures", {}))
+    live = [t for t in found["tuners"] if not t["gone"]]
+    factors = {name: f for tuner in found["tuners"] for name, f in tuner["machines"].items()}
+    for machine in machines:
+        machine["factor"] = factors.get(machine["name"])
+        machine["state"] = state(machine)
+    return {
+        "time": found["time"],
+        "machines": machines,
+        "cores": ray.cluster_resources().get("CPU", 0),
+        "free_cores": ray.available_resources().get("CPU", 0),
+        "queue": sum(tuner["queue"] for tuner in live),
+        "failures": dict(failures),
+        "tuners": found["tuners"],
+        "notes": found["notes"],
+    }
+
+
+def state(machine: dict[str, Any]) -> str:
+    """A machine's state in a word: lost, busy, idle, draining, drained."""
+    if machine.get("lost"):
+        return "lost"
+    busy = bool(machine["for"])
+    if machine["draining"]:
+        return "draining" if busy else "drained"
+    return "busy" if busy else "idle"

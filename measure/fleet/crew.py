@@ -35,17 +35,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Machine:
-    """One machine of a crew.
-
-    Attributes
-    ----------
-    actor: its `Station`, as Ray hands it out.
-    facts: what it told of itself (`Station._facts`).
-    factor: how much longer it takes than the typical machine; None before it is calibrated.
-    anchor: what tells whether it drifts, last measured at `anchored`, by the monotonic clock.
-    unsure: what it measured since its anchor was measured, as workloads and configs.
-    losses: how often its process was lost; `rests` until it may be there again.
-    """
+    """One machine of a crew, with its `Station` as Ray hands it out and what that told of itself.
+    `factor` is how much longer it takes than the typical machine, None at first. The `anchor`,
+    last measured at `anchored`, tells of drift; what came since is `unsure`. It was lost `losses`
+    times, and `rests`."""
 
     name: str
     actor: Any
@@ -252,8 +245,7 @@ class Crew:
         return self._common is not None
 
     def calibrate(self) -> None:
-        """Let machines that are not calibrated measure what all measure, and set those aside that
-        differ too much from the typical one."""
+        """Let new machines measure what all measure; set those aside that differ too much."""
         assert self._common is not None
         asked, jobs = self._common
         new = [m for m in self.machines if m.factor is None]

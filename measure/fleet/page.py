@@ -22,10 +22,7 @@ _PAGE = Path(__file__).with_name("page.html")
 def serve(
     look: Callable[[], dict[str, Any]], host: str, port: int, told: Callable[[str], None]
 ) -> None:
-    """Serve the page until Ctrl-C; `told` is given its URL. It shows, and takes no commands.
-
-    Raises `DeviceError` where nothing can listen there.
-    """
+    """Serve the page until Ctrl-C; `told` is given its URL. Raises `DeviceError`."""
     try:
         server = make_server(look, host, port)
     except OSError as error:

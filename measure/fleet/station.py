@@ -1,8 +1,8 @@
 """`Station`: the actor that measures on one machine of a fleet, for whoever asks.
 
-Its calls come one at a time, so a machine never measures for two; those that wait are the
-machine's queue, by Ray. Calls of the group "control" come beside them. What comes and goes is
-plain data. The lease of the machine holds as well, against tuners that know nothing of the fleet.
+Its calls come one at a time, so a machine never measures for two; others wait in Ray's queue.
+Calls of the group "control" come beside them, as plain data. The lease of the machine holds as
+well.
 """
 
 from __future__ import annotations

@@ -24,14 +24,8 @@ class Cache:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a machine.
-
-    Attributes
-    ----------
-    words: single facts by name, as text.
-    siblings: of each processor that may be used, those that share its core.
-    caches: of each processor.
-    """
+    """Facts of a machine: single `words` as text, and by processor that may be used, the
+    `siblings` of its core and its `caches`."""
 
     words: Mapping[str, str] = field(default_factory=dict)
     siblings: Mapping[int, str] = field(default_factory=dict)
@@ -113,7 +107,7 @@ class Facts:
         return sizes.get(1, 32 << 10), sizes.get(2, 512 << 10)
 
     def flushed(self, most: int = 1 << 30) -> dict[int, int]:
-        """Bytes that each processor writes to empty all caches: see `workers.flush.Flush`."""
+        """Bytes that each processor writes to empty all caches: see `workers.worker_run.Flush`."""
         shares: dict[str, list[int]] = {}
         sizes: dict[str, int] = {}
         below = 0
@@ -146,8 +140,7 @@ class Facts:
 
 
 def _cache(parts: list[str]) -> Cache | None:
-    """A cache of "cpu level type size shared"; None of instructions alone, or where a part is
-    missing."""
+    """The cache of "cpu level type size shared"; None for instructions, or damaged lines."""
     if len(parts) != 5 or parts[2] == "Instruction" or not _is_small(parts[0] + parts[1]):
         return None
     size, unit = parts[3][:-1], parts[3][-1]

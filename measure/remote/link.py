@@ -38,13 +38,8 @@ class RemoteWorker:
 
 
 class Link:
-    """One worker on another machine, and the lease of that machine.
-
-    Attributes
-    ----------
-    deadline: see `Pool.deadline`.
-    breaks: how often the stream broke in all.
-    """
+    """One worker on another machine, and the lease of that machine. `deadline` is as
+    `Pool.deadline`; `breaks` counts how often the stream broke."""
 
     def __init__(self, route: Route) -> None:
         self.deadline = math.inf

@@ -56,13 +56,8 @@ class Connected(Protocol):
 
 
 class RemoteProcessor:
-    """Candidates are loaded, called and flushed by the worker of a session.
-
-    Attributes
-    ----------
-    given, left: seconds that the present job may run on the other machine: in all, and now. What
-        is shipped, is on its way, or waits for the lease does not count.
-    """
+    """Candidates are loaded, called and flushed by the worker of a session. The present job may
+    run `given` seconds there, of which some are `left`; shipping and waiting do not count."""
 
     def __init__(self, link: Connected) -> None:
         self._link = link

@@ -28,14 +28,8 @@ _WORD = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:@%+-]*")
 
 @dataclass(frozen=True)
 class Route:
-    """A way to a machine.
-
-    Attributes
-    ----------
-    name: what messages call it: the URL.
-    command: starts a shell of POSIX there, which reads commands from its standard input.
-    prefix: words before the worker there, such as an emulator.
-    """
+    """A way to a machine, whose `name` is its URL: `command` starts a shell of POSIX there, and
+    `prefix` stands before the worker, such as an emulator."""
 
     name: str
     command: tuple[str, ...]

@@ -139,8 +139,7 @@ class Session:
             self.ask(Kind.DROP, b"".join(names[at : at + most]))
 
     def lock(self, deadline: float) -> None:
-        """Take the machine's lease. Raises `TimeUpError`, and `DeviceError` where somebody else
-        had it for too long."""
+        """Take the machine's lease. Raises `TimeUpError`, and `DeviceError` after too long."""
         while True:
             self._holders.clear()
             limit = min(BOUND, max(deadline - time.monotonic(), 0.0))
@@ -205,7 +204,7 @@ class Session:
         return frame
 
     def _left(self) -> LinkError | None:
-        """Why the worker left, if it said so before its stream ended."""
+        """The worker's reason to leave, if it said one before its stream ended."""
         try:
             self._answer(0.0)
         except LinkError as error:

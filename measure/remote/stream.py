@@ -66,8 +66,7 @@ class Stream:
                     raise LinkError(self._ended()) from error
 
     def read(self, most: int, timeout: float) -> bytes:
-        """Bytes that have come, at most so many; none if none do within `timeout` seconds.
-        Raises `LinkError` at the end."""
+        """Bytes that have come within `timeout` seconds, if any. Raises `LinkError` at the end."""
         if self._rest:
             data, self._rest = self._rest[:most], self._rest[most:]
             return data

@@ -29,8 +29,7 @@ class Processor(Protocol):
     """A device that candidates run on. Its methods raise `CandidateError` for a bad candidate."""
 
     def begin(self, kind: str, threads: int, inputs: Mapping[str, Array]) -> None:
-        """Make ready for candidates of a target's kind, on so many threads and on these inputs;
-        forget others."""
+        """Make ready for candidates of a target's kind on these inputs; forget others."""
 
     def load(self, signature: Signature, code: Bytes) -> Loaded:
         """Load code, lay out its constants, and poison its outputs."""

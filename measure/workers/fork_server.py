@@ -158,8 +158,7 @@ def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
 
 
 def _caches(kind: Kind) -> dict[str, str]:
-    """Folder of OpenCL's caches: programs of candidates are of no use when the device is
-    closed."""
+    """Folder of OpenCL's caches, which go when the device is closed."""
     return {"POCL_CACHE_DIR": str(kind.folder / "pocl"), "PYOPENCL_NO_CACHE": "1"}
 
 

@@ -52,8 +52,7 @@ def with_scaled_features(
 def _features(
     workload: Workload,
 ) -> Iterator[tuple[tuple[Tensor, int], tuple[Tensor, int], int]]:
-    """Two inputs and the axis of each that a product sums over, and its extent. Neither is read
-    anywhere else."""
+    """Two inputs, read once, the axis of each that a product sums over, and its extent."""
     reads = [r for s in workload.stages for r in _reads(defined(s).body)]
     for stage in workload.stages:
         d = defined(stage)

@@ -42,10 +42,7 @@ class Pool:
         self._lost = 0
 
     def start(self, jobs: int = 1) -> None:
-        """Start as many workers as so many jobs can use, all at once, and wait for them.
-
-        Raises `DeviceError` with a worker's last words if it does not start.
-        """
+        """Start as many workers as so many jobs can use, and wait. Raises `DeviceError`."""
         self._work([], self._staff(jobs))
 
     def map(self, jobs: Sequence[Job]) -> list[Reply]:

@@ -132,8 +132,7 @@ def main() -> None:
 
 
 def _status(pid: int) -> bytes:
-    """A worker's number, and how it ended, or `ALIVE` if it did not within a second. What it
-    started ends with it."""
+    """A worker's number and its end, or `ALIVE` after a second. Its children end with it."""
     end = time.monotonic() + LINGERS
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < end:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from loopwright.codegen.library import arrays
 from loopwright.codegen.library.arrays import Array
@@ -19,9 +22,8 @@ from loopwright.codegen.library.mapped import is_builtin
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
 from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError
 from loopwright.measure.checking import poison
-from loopwright.measure.machine import one_per_core
+from loopwright.measure.machine import last_level_caches, one_per_core, private_bytes
 from loopwright.measure.workers.bench import Bench
-from loopwright.measure.workers.flush import Flush
 from loopwright.measure.workers.messages import Bytes, CandidateError, Operation
 
 
@@ -126,3 +128,33 @@ def _place(threads: int) -> None:
 @functools.cache
 def _flush_processor() -> Flush:
     return Flush()
+
+
+class Flush:
+    """Call it, and nothing that was there before is in any cache.
+
+    The processors of every last-level cache write an array twice as large as that: each a piece
+    of its own, since its private caches are not emptied by what others write, and one twice as
+    large as these. At most as much as `most` bytes in all.
+    """
+
+    def __init__(self, most: int = 1 << 30) -> None:
+        least = 2 * private_bytes()
+        sizes = {
+            n: max(2 * size // len(cpus), least)
+            for cpus, size in last_level_caches()
+            for n in cpus
+        }
+        self._processors = sorted(sizes)
+        each = max(most // len(sizes), 1)
+        self._pieces = [np.zeros(min(sizes[n], each), np.uint8) for n in self._processors]
+        self._threads = ThreadPoolExecutor(len(self._processors), "flush")
+
+    def __call__(self) -> None:
+        list(self._threads.map(_write, self._processors, self._pieces))
+
+
+def _write(processor: int, piece: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {processor})  # of this thread alone
+    np.add(piece, 1, out=piece)

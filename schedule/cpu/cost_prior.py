@@ -1,10 +1,8 @@
 """A rough time of a program, by which algorithm a search begins with, and a default is made.
 
-A nest takes the longer of two times: that of its computing, and that of what it moves. Computing
-is its arithmetic, at the share of the peak that its register tile may reach, and what it fetches
-again meanwhile. On
-a convolution's direct sum, im2col and Winograd programs, that orders the algorithms as
-measurements do; it is no cost model within one.
+A nest takes the longer of two times: of its computing, at the share of the peak that its register
+tile may reach, and of what it moves. That orders direct sums, im2col and Winograd programs as
+measurements do; it is no cost model within one of them.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from loopwright.schedule.target import Target
 
 
 class Outline(Protocol):
-    """What the estimate is of: a workload, and the structure of every nest of a program."""
+    """Subject of the estimate: a workload, and the structure of every nest of a program."""
 
     @property
     def workload(self) -> Workload: ...

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CpuHeuristics:
-    """Numbers by which the rules for processors choose; measured, not derived. Costs are in steps
-    of a nest's innermost loop."""
+    """Numbers of the rules for processors, measured. Costs are in steps of innermost loops."""
 
     tile_rows: int = 5
     """Rows of a register tile: with two vectors each, enough accumulators."""

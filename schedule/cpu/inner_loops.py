@@ -26,16 +26,9 @@ _MOST_OPERATIONS = 64
 
 @dataclass(frozen=True)
 class PlainLoop:
-    """A loop in numbers.
-
-    Attributes
-    ----------
-    size: iterations.
-    tail: those of a tile that does not divide, 0 where all tiles do.
-    axis, step: the axis of the nest that it goes along, and how far in an iteration.
-    reduce: whether that is summed over.
-    ragged: whether some tile of the axis that it is part of is shorter, or overlaps another.
-    """
+    """A loop in numbers: its iterations, and those of a shorter last tile or 0; the axis of the
+    nest that it goes along, the step of an iteration, whether that is summed over, and whether
+    some tile of the axis is shorter, or overlaps another (`ragged`)."""
 
     name: str
     size: int
@@ -83,15 +76,9 @@ def axis_strides(hand: HandNest) -> Strides:
 
 @dataclass(frozen=True)
 class InnerLoops:
-    """Choice for the inner loops of a nest.
-
-    Attributes
-    ----------
-    vector: lanes of the vectors of the innermost loop; 1 for scalars.
-    outside: number of the outer loops around those whose results stay in registers.
-    registers: results in registers, in vectors.
-    unrolled: positions of the loops that are written out.
-    """
+    """Choice for the inner loops of a nest: lanes of the innermost loop's `vector`, 1 for scalars;
+    loops `outside` of those whose results stay in `registers` (vectors), and positions of the
+    `unrolled` ones."""
 
     vector: int
     outside: int

@@ -25,8 +25,7 @@ from loopwright.dsl.ops.comparisons import by_comparisons
 from loopwright.dsl.ops.scan_blocks import in_blocks
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.loops.linearize import to_linear
-from loopwright.schedule.loops.statements import identity, leaves
+from loopwright.schedule.loops.statements import identity, leaves, to_linear
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.heuristics import PROGRAM
@@ -61,8 +60,7 @@ _At = Mapping[str, Linear]
 
 
 def hand_sketch(workload: Workload, text: str) -> Sketch:
-    """The sketch of a schedule by hand, from its structure. Raises `ConfigError` for a step that
-    is not legal."""
+    """The sketch of a structure by hand. Raises `ConfigError` for a step that is not legal."""
     program = combined(in_blocks(by_comparisons(workload, lambda order: True)))
     groups = tuple(FusionGroup((), (nest,)) for nest in program)
     constants = constants_of(workload, groups)
@@ -83,8 +81,7 @@ def _outside_of_part(loops: Sequence[HandLoop]) -> int | None:
 
 
 class HandLowering:
-    """Lowers one nest of a schedule by hand. What is made ahead of all calls goes to `prepare`,
-    the rest to `body`."""
+    """Lowers a nest by hand, into `body`, and what is made ahead of all calls into `prepare`."""
 
     def __init__(
         self, hand: HandNest, storage: Storage, target: Target, number: int, ahead: frozenset[str]
@@ -328,7 +325,7 @@ class HandLowering:
         return made
 
     def _place(self, at: _At) -> dict[Index, Linear]:
-        """Where every axis stands, as far as it is known."""
+        """The place of every axis, as far as it is known."""
         return {axis: at[axis.name] for axis in self.nest.extents if axis.name in at}
 
     def _value(self, x: Expr, at: _At, held: Load | None, packed: bool) -> Expr:

@@ -20,8 +20,7 @@ from loopwright.schedule.cpu.lower_pack import lower_panel
 from loopwright.schedule.cpu.lower_reduce import ReductionLoops, reduction_loops
 from loopwright.schedule.cpu.prefetch import prefetches
 from loopwright.schedule.cpu.tile_loops import TileLoops
-from loopwright.schedule.loops.linearize import to_linear
-from loopwright.schedule.loops.statements import identity, leaves, wrapped
+from loopwright.schedule.loops.statements import identity, leaves, to_linear, wrapped
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import (
@@ -254,8 +253,7 @@ class NestLowering:
         loops: ReductionLoops,
         body: list[Stmt],
     ) -> list[Stmt]:
-        """Statements for where every one of these is more than 0: loops of at most one
-        iteration."""
+        """Statements where each of these is more than 0, by loops of one iteration at most."""
         place = {**self.place(at), **loops.place}
         for test in tests:
             guard = self.var(f"guard{next(self.tests)}")
@@ -338,11 +336,9 @@ class NestLowering:
         """Rest of a reduction axis that is not a multiple of its tile, into lane 0."""
         size = extent(across)
         rest = size % self.sizes[across]
-        tail = self.var(f"{across.name}.tail")
-        place = {
-            axis: Linear(((self.var(axis.name + ".rest"), 1),)) for axis in self.sketch.reduce
-        }
-        loops = [(next(iter(p.terms))[0], extent(a)) for a, p in place.items() if a is not across]
+        tail, once = self.var(f"{across.name}.tail"), np.minimum(rest, 1)
+        inner = {a: self.var(f"{a.name}.rest") for a in self.sketch.reduce if a is not across}
+        place = {a: Linear(((var, 1),)) for a, var in inner.items()}
         place[across] = Linear(((tail, 1),), size - rest)
 
         def update(at: dict[Index, Linear]) -> Stmt:
@@ -351,11 +347,8 @@ class NestLowering:
             )
 
         body = self.tiles.inside(self.sketch.tiled, update, "rest")
-        body = [Loop(tail, rest, "serial", tuple(body))]
-        for var, count in reversed(loops):
-            assert isinstance(var, Var)
-            body = [Loop(var, np.minimum(rest, 1) * count, "serial", tuple(body))]
-        return body
+        loops = [(var, once * extent(a), "serial") for a, var in inner.items()]
+        return wrapped(body, [*loops, (tail, rest, "serial")])
 
     def _write(
         self, at: dict[Index, Linear], acc: Buffer, along: Mapping[Index, Linear] | None = None
@@ -381,11 +374,9 @@ class NestLowering:
         if isinstance(x, IndexValue):
             return Position(to_linear(x.value, place))
         if isinstance(x, Read):
-            return (
-                held
-                if held is not None and x.tensor is self.nest.result
-                else self._load(x, place, at)
-            )
+            if held is not None and x.tensor is self.nest.result:
+                return held
+            return self._load(x, place, at)
         return rebuild(x, lambda child: self._value(child, place, at, held))
 
     def _load(self, read: Read, place: Mapping[Index, Linear], at: Mapping[Index, Linear]) -> Load:

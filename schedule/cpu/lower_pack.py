@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loopwright.schedule.cpu.tile_loops import TileLoops
-from loopwright.schedule.loops.linearize import to_linear
+from loopwright.schedule.loops.statements import to_linear
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.nest import extent, stride
 from loopwright.schedule.sketch.sketch import Packed

@@ -22,17 +22,10 @@ _Loop = tuple[Var, Column, str]
 
 @dataclass(frozen=True)
 class ReductionLoops:
-    """The loops around the update of a register tile.
-
-    Attributes
-    ----------
-    outer: one for each reduction axis.
-    unrolled: inside of these, what is unrolled of some.
-    blocked: number of outer loops around the blocks of a long sum; 0 where it is one block.
-    inside: around the vectors alone. In the order in which a window slides, each row is read once
-        for all that need it.
-    place: where each axis stands.
-    """
+    """The loops around the update of a register tile: `outer`, one for each reduction axis, and
+    inside of these what is `unrolled`. The first `blocked` ones stand around blocks of a long sum.
+    Loops `inside` are around the vectors alone: in the order in which a window slides, each row is
+    read once for all that need it. `place` says where each axis stands."""
 
     outer: tuple[_Loop, ...]
     unrolled: tuple[_Loop, ...]
@@ -55,8 +48,7 @@ def reduction_loops(
     across: Index | None,
     variable: Callable[[str], Var],
 ) -> ReductionLoops:
-    """The loops of a sketch's sum by the values of its knobs; `across` is its vector axis, if that
-    is one of them."""
+    """The loops of a sum by the values of its knobs; `across`: its vector axis, or None."""
     predicates, sparse = sketch.predicates, sketch.nest.sparse is not None
     outer: list[_Loop] = []
     unrolled: list[_Loop] = []

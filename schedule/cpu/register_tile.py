@@ -162,8 +162,7 @@ class _Operand:
         return _product(tiles, self.moves)
 
     def near_bytes(self, tiles: _Tiles) -> _Numbers:
-        """Bytes that all steps of a tile read: of a vector operand the elements, of others the
-        lines."""
+        """Bytes that all steps of a tile read: elements of vectors, lines of others."""
         axes, each = [a for a, _ in self.apart], [size for _, size in self.apart]
         if self.vector:
             return _product(tiles, axes) * self.taps * self.item
@@ -297,8 +296,7 @@ def _operand(sketch: NestSketch, read: Read) -> _Operand:
 
 
 def _kept(sketch: NestSketch, read: Read) -> bool:
-    """Return whether elements of an operand are read in other taps again, for several places of
-    the tile."""
+    """Return whether several places of the tile read elements of an operand in other taps."""
     if not sketch.reduce or extent(sketch.reduce[-1]) > CPU.unroll_iterations:
         return False  # a loop that the compiler does not unroll
     tap = sketch.reduce[-1]

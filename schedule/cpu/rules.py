@@ -52,8 +52,7 @@ from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Packed, 
 
 
 def nest_sketches(nest: Nest, context: NestContext) -> Iterator[NestSketch]:
-    """The structures for one nest, the most promising first, each derived when it is asked for;
-    some come twice."""
+    """Structures of one nest, the most promising first, derived lazily; some come twice."""
     if is_order(nest):
         rows = tuple(a for a in nest.axes if a in indices(nest.reads()[0]))
         return iter((NestSketch(nest, None, (), rows, nest.reduce),))
@@ -109,8 +108,7 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
 def default_choices(
     sketch: NestSketch, context: NestContext, knobs: Mapping[str, Knob]
 ) -> dict[str, Choice]:
-    """A choice for every knob by rules of thumb: full registers, panels in cache, work for all
-    threads, no threads for little work."""
+    """A choice for every knob by rules of thumb: full registers, panels in cache, busy threads."""
     chosen: dict[str, Choice] = {}
     if "tile" in knobs:
         chosen["tile"] = best_tile(sketch, context)

@@ -24,11 +24,9 @@ from loopwright.schedule.target import Target
 
 
 class CpuSketches:
-    """The sketches of one program, each made when it is asked for.
-
-    Nests with less than the share `minor` of the work of the largest one that writes the same
-    tensor take their first structure and its defaults; so do those that are constant.
-    """
+    """The sketches of one program, each made when it is asked for. Constant nests take their first
+    structure, as do those with less than the share `minor` of the work of the largest one that
+    writes the same tensor."""
 
     def __init__(self, variant: Variant, target: Target) -> None:
         self.variant, self.target, self.workload = variant, target, variant.workload

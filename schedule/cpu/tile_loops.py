@@ -15,7 +15,7 @@ from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Column, Let, Linear, Loop, Stmt, Var, ceildiv
 
 Place = dict[Index, Linear]
-"""Where axes stand."""
+"""Places of axes."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ def thread_tile(
     stmts: list[Stmt] = [Allocate(acc), *kernel.nest_loops(tiled, "init", init)]
     stmts += _reduction(nest, kernel, at, tiled, values, acc)
     extents = extents_of(nest, at)
-    lanes = _write_lanes(nest, kernel, at, tiled)
+    touched = [(nest.out, nest.index), *accesses(nest, nest.epilogue)]
+    lanes = vector_lanes(nest, kernel, at, tiled, touched, nest.epilogue)
 
     def write(inside: Mapping[Index, Linear]) -> list[Stmt]:
         return [kernel.finish(nest, _moved(at, inside), extents, Load(acc, where(inside)))]
@@ -158,16 +159,6 @@ def _writes(
 
         stmts += kernel.nest_loops(tiled, "el", write, lanes)
     return stmts
-
-
-def _write_lanes(
-    nest: Nest,
-    kernel: KernelLowering,
-    at: Mapping[Index, Linear],
-    tiled: list[tuple[Index, Column]],
-) -> Column:
-    reads = accesses(nest, nest.epilogue)
-    return vector_lanes(nest, kernel, at, tiled, [(nest.out, nest.index), *reads], nest.epilogue)
 
 
 def vector_lanes(

@@ -29,8 +29,7 @@ from loopwright.schedule.gpu.context import (
     nothing,
 )
 from loopwright.schedule.gpu.lower_elementwise import thread_tile, vector_lanes
-from loopwright.schedule.loops.linearize import to_linear
-from loopwright.schedule.loops.statements import identity, wrapped
+from loopwright.schedule.loops.statements import identity, to_linear, wrapped
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.sketch.kernel import RowReduction
 from loopwright.schedule.tree.grammar import (
@@ -168,8 +167,7 @@ class _RowLowering:
         return self.kernel.own(f"partial_{dtype}", (self.many, self.threads), dtype, "shared")
 
     def _own_part(self, nest: Nest, at: Mapping[Index, Linear], partial: Buffer) -> list[Stmt]:
-        """Partial reduction of one thread, in vectors along the reduction axis that is
-        contiguous."""
+        """Partial reduction of one thread, in vectors along the contiguous reduction axis."""
         kernel = self.kernel
         order = sorted(nest.reduce, key=lambda k: _contiguous(nest, k))
         last = order[-1]

@@ -25,8 +25,7 @@ _HALF_BYTES, _RESULT_BYTES = 2, 4
 
 
 def mma_sketches(group: FusionGroup, gpu: Gpu) -> Iterator[Mma]:
-    """A sum of products of two matrices in float16 or bfloat16, added up in float32, by every
-    pipeline."""
+    """A product of two matrices of float16 or bfloat16, added up in float32, by every pipeline."""
     (nest,) = group.nests
     factors = _factors(nest)
     if not gpu.tensor_cores or factors is None or nest.result.dtype != "float32":
@@ -52,8 +51,7 @@ def mma_sketches(group: FusionGroup, gpu: Gpu) -> Iterator[Mma]:
 
 
 def mma_knobs(sketch: Mma, gpu: Gpu) -> Iterator[Knob]:
-    """The knobs "tile" (warps of a block and accumulators of a warp, along m and n), "chunk" and,
-    for asynchronous copies, "slots"."""
+    """Knobs "tile" (warps of a block, accumulators of a warp), "chunk" and, if copied, "slots"."""
     yield Knob("tile", tuple(_tiles(sketch, gpu)))
     chunks = [c for c in _CHUNKS if c <= extent(sketch.k)]
     yield Knob("chunk", tuple((c,) for c in chunks))

@@ -24,15 +24,9 @@ from loopwright.schedule.gpu.rules import shared_reads
 from loopwright.schedule.gpu.shared_tile import is_transposed, shared_order
 from loopwright.schedule.gpu.tile_sizes import tiled_axes
 from loopwright.schedule.loops.statements import leaves
-from loopwright.schedule.program.canonical import (
-    Program,
-    drop_units,
-    fresh,
-    merge_axes,
-    split_divisions,
-)
+from loopwright.schedule.program.canonical import Program, drop_units, merge_axes, split_divisions
 from loopwright.schedule.program.fusion import can_inline, inline
-from loopwright.schedule.program.nest import Nest
+from loopwright.schedule.program.nest import Nest, fresh
 from loopwright.schedule.program.plan import FusionGroup, groups_of, has_reuse
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.target import Gpu
@@ -142,8 +136,7 @@ def _reads(group: FusionGroup) -> Iterator[Read]:
 
 
 def _keeps_in_shared(group: FusionGroup, made: Tensor, gpu: Gpu) -> bool:
-    """Return whether the group is a tiled kernel whose shared-memory tiles hold every element of
-    `made` that it reads."""
+    """Return whether shared-memory tiles of the group hold every element of `made` it reads."""
     nest = group.nests[0]
     tiled = tiled_axes(nest, walk_order(nest))
     if group.outer or len(group.nests) != 1 or not has_reuse(nest) or len(tiled) < 2 or nest.also:
@@ -170,8 +163,7 @@ def _groups(program: Program, outputs: tuple[Tensor, ...], gpu: Gpu) -> Iterator
 
 
 def fits(group: FusionGroup, gpu: Gpu) -> bool:
-    """Return whether one row of the group's scratch tensors fits shared memory, with room for
-    more."""
+    """Return whether a row of the group's scratch tensors fits shared memory, with room left."""
     size = sum(math.prod(tensor_shape(t)) * item_bytes(t.dtype) for t in group.scratch)
     return 2 * size <= gpu.shared_bytes
 
@@ -193,10 +185,6 @@ def _pads_inlined(program: Program, outputs: tuple[Tensor, ...]) -> Program:
         if not any(leaves(r, current.extents) for r in current.reads()):
             continue
         readers = [n for n in program if any(r.tensor is nest.out for r in n.reads())]
-        if readers and _few_uses(current, readers):
+        if readers and sum(n.steps for n in readers) <= GPU.inlined_uses * current.size:
             program = inline(program, current)
     return program
-
-
-def _few_uses(producer: Nest, readers: list[Nest]) -> bool:
-    return sum(n.steps for n in readers) <= GPU.inlined_uses * producer.size

@@ -196,8 +196,7 @@ def _team_pays(nest: Nest, gpu: Gpu) -> bool:
 
 
 def reads_along(nest: Nest) -> bool:
-    """Return whether what a reduction reads most of is contiguous along it, and hardly used
-    again."""
+    """Return whether a reduction's largest read is contiguous along it, and hardly reused."""
     read = _largest(nest)
     if read is None:
         return False
@@ -221,16 +220,14 @@ def _largest(nest: Nest) -> Read | None:
 
 
 def _many_steps(nest: Nest) -> bool:
-    """Return whether there is so much arithmetic for each element in memory that caches alone will
-    not do."""
+    """Return whether elements in memory are used so often that caches alone will not do."""
     tensors = {r.tensor for r in nest.reads() if r.tensor is not nest.result}
     elements = nest.size + sum(math.prod(tensor_shape(t)) for t in tensors)
     return nest.steps > GPU.shared_tile_uses * elements
 
 
 def reuse(nest: Nest) -> int:
-    """Least number of uses of an operand's elements by a tile of the result, as large as can
-    be."""
+    """Least number of uses of an operand's elements by a tile, as large as can be."""
     tiled = tiled_axes(nest, walk_order(nest))
     if not has_reuse(nest) or len(tiled) < 2:
         return 1
@@ -293,8 +290,7 @@ def _teams(sketch: RowReduction, gpu: Gpu) -> Iterator[Choice]:
 
 
 def _usual_team(sketch: RowReduction, choices: tuple[Choice, ...]) -> Choice:
-    """Four elements or more of the longest nest for each thread, and at least four warps to a
-    block."""
+    """Four elements or more of the longest nest a thread; at least four warps a block."""
     work = max(_row_work(n, sketch.rows) for n in sketch.group.nests)
 
     def cost(choice: Choice) -> tuple[float, float]:

@@ -109,15 +109,9 @@ def shared_order(read: Read, fast: tuple[Index, ...]) -> tuple[int, ...]:
 
 
 class SharedTile:
-    """The shared-memory tile of one operand.
-
-    Parameters
-    ----------
-    sizes: places of the block's tile along every index.
-    slots: copies of the shared-memory tile, which alternate.
-    source: an element-wise nest that makes the operand, computed here instead.
-    padded: whether rows are 16 bytes longer than need be, also if this is no transposition.
-    """
+    """The shared-memory tile of one operand: `sizes` places along every index, in `slots` copies
+    that alternate. `source` is an element-wise nest that makes the operand here. `padded` rows are
+    16 bytes longer than need be, also if this is no transposition."""
 
     def __init__(
         self,

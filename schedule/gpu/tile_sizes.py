@@ -193,8 +193,7 @@ def _moves_alone(read: Read, axis: Index) -> bool:
 def _usual_chunk(
     sketch: Tiled, choices: tuple[Choice, ...], sizes: dict[Index, int], gpu: Gpu
 ) -> Choice:
-    """A chunk of about as many steps as usual with whole windows, whose shared-memory tiles are
-    small."""
+    """A chunk of usual length with whole windows, whose shared-memory tiles are small."""
     most = min(GPU.usual_chunk_bytes, gpu.shared_bytes // 3)
 
     def cost(choice: Choice) -> tuple[bool, float]:

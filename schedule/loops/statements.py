@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from loopwright.dsl import dtypes
+from loopwright.dsl import index as notation
 from loopwright.dsl.expr import Const, Read
-from loopwright.dsl.index import Index
+from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.tree.grammar import Column, Loop, Stmt, Var
+from loopwright.schedule.tree.grammar import (
+    Column,
+    Linear,
+    Loop,
+    Quotient,
+    Remainder,
+    Stmt,
+    Term,
+    Var,
+)
 
 
 def identity(reducer: str | None, dtype: str) -> Const:
@@ -31,3 +41,17 @@ def wrapped(body: Sequence[Stmt], loops: Sequence[tuple[Var, Column, str]]) -> l
     for var, count, kind in reversed(loops):
         stmts = [Loop(var, count, kind, tuple(stmts))]
     return stmts
+
+
+def to_linear(value: Affine, at: Mapping[Index, Linear]) -> Linear:
+    """An index expression with every index replaced by where it stands in the loops."""
+    total = Linear((), value.const)
+    for atom, coefficient in value.terms:
+        if isinstance(atom, Index):
+            part = at[atom]
+        else:
+            made = Quotient if isinstance(atom, notation.Quotient) else Remainder
+            term: Term = made(to_linear(atom.value, at), atom.divisor)
+            part = Linear(((term, 1),))
+        total = total + part * coefficient
+    return total

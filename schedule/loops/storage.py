@@ -90,8 +90,7 @@ class Storage:
         return name
 
     def allocations(self, part: str, prepared: list[Buffer]) -> list[Allocate]:
-        """Allocations for what a part makes that is neither an argument, nor handed over by
-        `prepare`, nor local to a group."""
+        """Allocations for what a part makes that is no argument, prepared, or local to a group."""
         names = {b.name for b in prepared}
         if part == "prepare":
             made = [b for b in self.prepacked.values() if b.name not in names]

@@ -32,7 +32,7 @@ _APART = 4  # times as large: from one size that has its own program to the next
 
 
 class Box(Protocol):
-    """What is right for the sizes between the bounds of its dims."""
+    """A thing that is right for the sizes between the bounds of its dims."""
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -266,7 +266,7 @@ def rules(
 
 
 def _distance(program: OpenProgram, sizes: Mapping[str, int]) -> float:
-    """How far sizes are from those that a program was made for, in the logarithm; larger ones
+    """Distance of sizes from those that a program was made for, in the logarithm; larger ones
     count more, as they do not fit its blocks."""
     return min(
         sum(max(d, -_LARGER * d) for d in (math.log(n / sizes[name]) for name, n in own.items()))
@@ -275,7 +275,7 @@ def _distance(program: OpenProgram, sizes: Mapping[str, int]) -> float:
 
 
 def _lines(known: Dim, at: int, programs: Sequence[OpenProgram], more: Sequence[int]) -> list[int]:
-    """Where the cells of a dim begin, and the first size behind the last one."""
+    """The starts of the cells of a dim, and the first size behind the last one."""
     step = known.multiple
     own = sorted({sizes[known.name] for p in programs for sizes in p.made_for})
     between = [size + step for size in own]

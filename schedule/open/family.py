@@ -15,7 +15,7 @@ from loopwright.schedule.tree.formula import Formula, evaluated
 
 
 class Sized(Protocol):
-    """What is a workload at every value of its dims: one of the notation, or a `Family`."""
+    """A workload at every value of its dims: one of the notation, or a `Family`."""
 
     @property
     def dims(self) -> tuple[Dim, ...]:

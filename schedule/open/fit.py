@@ -135,7 +135,7 @@ class Fit:
         return self._stepped(basis, x, v)
 
     def _remainder(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
-        """What is left of one of the numbers that grow with x."""
+        """The rest of one of the numbers that grow with x."""
         for slope in self.slopes.get(basis, (1,)):
             made = self._stepped(basis, x, slope * x - v)
             if made is not None:

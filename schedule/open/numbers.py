@@ -49,7 +49,7 @@ def _is_hint(part: Any) -> bool:
 
 
 def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    """What a tree of one config is but for its numbers, and these, in a fixed order."""
+    """A tree of one config without its numbers, and these, in a fixed order."""
     found: list[int] = []
 
     def number(value: int) -> int:

@@ -45,7 +45,7 @@ class OpenProgram:
     dims: tuple[Dim, ...]
     tree: Tree
     sketch: Sketch
-    """Of the sizes that it was made for."""
+    """The sketch at the sizes that it was made for."""
     made_for: tuple[Mapping[str, int], ...]
     """Sizes that the config was chosen for."""
 

@@ -29,8 +29,7 @@ _FEW = 16  # times as many elements are long enough for slow ones at the end
 
 
 def settled(group: FusionGroup) -> FusionGroup:
-    """The group with a long local row in the place of the result that is made of it, if there is
-    such a row."""
+    """The group with a long local row in the place of its result, if there is such a row."""
     if group.tile_origins or not group.scratch:
         return group
     rows = _Rows(group)
@@ -46,8 +45,7 @@ class _Rows:
         self.inner = [d for d, p in enumerate(self.last.index) if p.plain() in self.last.axes]
 
     def stands(self, local: Tensor) -> bool:
-        """Return whether a local tensor can stand where the last nest writes: an element of one is
-        made of the same element of the other."""
+        """Return whether each element of a local tensor makes the result's own element alone."""
         last, out = self.last, self.last.out
         writers = [n for n in self.group.nests if n.out is local]
         touched = [t for n in self.group.nests for t in (n.out, *(r.tensor for r in n.reads()))]

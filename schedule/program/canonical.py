@@ -14,7 +14,7 @@ from loopwright.dsl.index import Affine, Index, IndexExpr, Quotient, Remainder
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.nest import Nest, extent, positions
+from loopwright.schedule.program.nest import Nest, extent, fresh, positions
 
 Program = tuple[Nest, ...]
 ZERO = Affine((), 0)
@@ -211,15 +211,4 @@ def _replaced(loops: tuple[Index, ...], old: Index, new: tuple[Index, ...]) -> t
 
 def unused(name: str, taken: tuple[Index, ...]) -> str:
     """The name, with underscores behind it until no loop has it."""
-    names = {i.name for i in taken}
-    while name in names:
-        name += "_"
-    return name
-
-
-def fresh(name: str, taken: set[str]) -> str:
-    """The name, with underscores behind it until it is none of those `taken`, to which it goes."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
+    return fresh(name, {i.name for i in taken})

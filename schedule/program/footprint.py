@@ -47,7 +47,6 @@ def touched(nest: Nest, read: Read) -> int:
 
 
 def mostly_written(nest: Nest) -> bool:
-    """Return whether the result is much larger than all that it is made of, so that it had better
-    be written in its own order."""
+    """Return whether the result is much larger than its operands: its own order counts then."""
     read = sum(touched(nest, r) for r in dict.fromkeys(nest.reads()))
     return nest.size * item_bytes(nest.out.dtype) > PROGRAM.large_result_ratio * read

@@ -153,8 +153,7 @@ def _read(old: Read | None, read: Callable[[Read], Expr]) -> Read | None:
 
 
 def nests(workload: Workload) -> tuple[Nest, ...]:
-    """One nest per stage, in order, and before a reduction those of the elements that it
-    gathers."""
+    """A nest for each stage, in order; gathered elements come before a reduction."""
     result = []
     names = {t.name for t in (*workload.inputs, *workload.stages)}
     for stage in workload.stages:
@@ -183,7 +182,7 @@ def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
         if not isinstance(x, Gather):
             return rebuild(x, without)
         if x not in made:
-            name = _unused(f"{nest.out.name}_{x.table.tensor.name}", names)
+            name = fresh(f"{nest.out.name}_{x.table.tensor.name}", names)
             used = set(indices_in(x))
             axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
             out = Tensor(name, tuple(map(extent, axes)), x.dtype)
@@ -198,7 +197,7 @@ def _row_before(nest: Nest, names: set[str]) -> tuple[Nest, Nest]:
     """An order of elements that lie in a tensor, and the nest that puts them there."""
     used = set(indices_in(nest.body))
     axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
-    name = _unused(f"{nest.out.name}_row", names)
+    name = fresh(f"{nest.out.name}_row", names)
     out = Tensor(name, tuple(map(extent, axes)), nest.body.dtype)
     index = tuple(i.affine() for i in axes)
     return Nest(out, index, axes, (), None, nest.body, out), replace(nest, body=Read(out, index))
@@ -209,10 +208,11 @@ def _is_plain(x: Expr) -> bool:
     return isinstance(x, Read) and all(p.plain() or not p.terms for p in x.index)
 
 
-def _unused(name: str, names: set[str]) -> str:
-    while name in names:
+def fresh(name: str, taken: set[str]) -> str:
+    """The name, with underscores behind it until it is none of those `taken`, to which it goes."""
+    while name in taken:
         name += "_"
-    names.add(name)
+    taken.add(name)
     return name
 
 
@@ -268,8 +268,7 @@ def in_place(nest: Nest) -> bool:
 
 
 def reads_of(nests: Iterable[Nest]) -> dict[str, set[str]]:
-    """Reads from which each tensor is made, by name: all that any of the nests that write it
-    reads."""
+    """Reads that each tensor is made of, by name, of all nests that write it."""
     found: dict[str, set[str]] = {}
     for nest in nests:
         found.setdefault(nest.out.name, set()).update(r.tensor.name for r in nest.reads())
@@ -342,8 +341,7 @@ def operations(value: Expr, tile: Mapping[Index, int] | None = None) -> float:
 
 
 def terms(value: Expr) -> tuple[Expr, ...]:
-    """The products of a sum of products, each of which is one operation with its addition; of
-    anything else, that alone."""
+    """Products of a sum of products, each one operation with its addition; else it alone."""
     if isinstance(value, Binary) and value.op == "add" and _is_product(value.y):
         return (*terms(value.x), value.y)
     return (value,)

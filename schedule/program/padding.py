@@ -148,8 +148,7 @@ def box(cond: Expr, nest: Nest) -> dict[Index, Span] | None:
 
 
 def _always(test: Expr) -> bool:
-    """Return whether a comparison of numbers holds, as is left where a loop that ran once is
-    gone."""
+    """Return whether a comparison of numbers holds; they are left of loops that ran once."""
     between = gap(test)
     if not isinstance(test, Binary) or between is None or between.terms:
         return False

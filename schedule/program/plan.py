@@ -32,17 +32,11 @@ from loopwright.schedule.program.polyphase import decompose, is_spread
 
 @dataclass(frozen=True)
 class FusionGroup:
-    """Nests that run one after the other inside common outer loops.
-
-    Attributes
-    ----------
-    outer: the common loops, outermost first; none for a nest on its own.
-    body: what runs inside, nests or groups of them; the `axes` of nests do not include the
-        loops around them.
-    scratch: tensors that only this group touches; one slice of each exists at a time.
-    tile_origins: where the tiles that common loops count begin.
-    prefetch: what the next iteration of the common loops reads, which the last nest asks for.
-    """
+    """Nests that run one after the other inside common `outer` loops, outermost first; none for a
+    nest on its own. In the `body` are nests, whose `axes` do not include the loops around them, or
+    groups. Of `scratch` tensors, which only this group touches, one slice exists at a time.
+    `tile_origins` are of tiles that common loops count; `prefetch` is what their next iteration
+    reads."""
 
     outer: tuple[Index, ...]
     body: tuple[Nest | FusionGroup, ...]
@@ -98,8 +92,7 @@ class TileOrigin:
 
 
 def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
-    """Numbers of an image's rows at a time for which all threads are as busy as with single
-    rows."""
+    """Numbers of an image's rows at a time that keep threads as busy as single rows do."""
 
     def rounds(rows: int) -> int:
         return -(-images * -(-count // rows) // threads) * rows
@@ -157,8 +150,7 @@ def names_of(program: Program, workload: Workload) -> set[str]:
 
 
 def has_reuse(nest: Nest) -> bool:
-    """Return whether a reduction reads some operand again for another element of the result, so
-    that register tiles pay."""
+    """Return whether a reduction reads an operand again for other results: register tiles pay."""
     if nest.reducer is None or is_order(nest):
         return False
     within = {k for k in nest.axes if extent(k) > 1}

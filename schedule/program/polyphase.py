@@ -24,10 +24,10 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, drop_units, fresh, substitute_axes
+from loopwright.schedule.program.canonical import Program, drop_units, substitute_axes
 from loopwright.schedule.program.fusion import can_inline, inline
 from loopwright.schedule.program.heuristics import PROGRAM
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.padding import Span, box
 
 
@@ -65,14 +65,8 @@ def is_spread(nest: Nest) -> bool:
 
 @dataclass(frozen=True)
 class _Spread:
-    """A tensor that is zero outside of a strided box, and the one nest that sums over it.
-
-    Attributes
-    ----------
-    producer: makes the tensor.
-    spans: where it may be other than zero, for each axis.
-    nest, read: the sum, and its read of the tensor.
-    """
+    """A tensor that is zero outside of a strided box (`spans`), its `producer`, and the one `nest`
+    that sums over it, by a `read`."""
 
     producer: Nest
     spans: tuple[Span, ...]
@@ -96,8 +90,7 @@ class _Spread:
         return found if found._splits() else None
 
     def split(self, name: str) -> tuple[Program, Program]:
-        """Nests that make the elements that are not zero, if any are read, and the polyphase
-        components."""
+        """Nests of the elements that are not zero, if any are read, and the components."""
         chosen = itertools.product(*(walk.phases() for walk in self._walks()))
         parts = [drop_units(self._part(phases)) for phases in chosen]
         reads = [(part, self._dense_index(r)) for part in parts for r in self._uses(part)]
@@ -117,8 +110,7 @@ class _Spread:
         return (dense,), tuple(n.map(n.axes, n.reduce, read, lambda p: p) for n in parts)
 
     def _splits(self) -> bool:
-        """Return whether one index of the result and one tap at most decide what each axis
-        meets."""
+        """Return whether one result index and one tap at most decide what each axis meets."""
         walks = list(self._walks())
         used = [i for walk in walks for i in (walk.axis, walk.tap) if i is not None]
         return (
@@ -193,14 +185,8 @@ class _Spread:
 
 @dataclass(frozen=True)
 class _Phase:
-    """Every s-th value of the indices that walk a strided axis.
-
-    Attributes
-    ----------
-    values: these indices in terms of the phase's own.
-    loops: the phase's own index for each.
-    meets: whether the phase meets anything but zeros.
-    """
+    """Every s-th value of the indices that walk a strided axis: these in terms of the phase's own
+    `loops`, and whether the phase `meets` anything but zeros."""
 
     values: Mapping[Index, IndexExpr]
     loops: Mapping[Index, Index]
@@ -209,15 +195,9 @@ class _Phase:
 
 @dataclass(frozen=True)
 class _Walk:
-    """Walk of the sum along a strided axis.
-
-    Attributes
-    ----------
-    span: where the axis may be other than zero.
-    position: the subscript.
-    axis, tap: the index of the result and the one of the sum that decide whether the subscript
-        meets zeros: all others move it by multiples of the stride. None for none.
-    """
+    """Walk of the sum along a strided axis, which may be other than zero in a `span`, by the
+    subscript `position`. The index `axis` of the result and the `tap` of the sum, or None, decide
+    whether it meets zeros: all others move it by multiples of the stride."""
 
     span: Span
     position: Affine
@@ -253,8 +233,7 @@ class _Walk:
 
 
 def spans_of(producer: Nest) -> tuple[Span, ...] | None:
-    """Spans where an element-wise nest writes other than zeros, for each axis of its tensor; None
-    if that is no box."""
+    """Spans where an element-wise nest writes other than zeros, axis by axis; or None."""
     body = producer.body
     if producer.reducer is not None or not isinstance(body, Select):
         return None

@@ -25,15 +25,9 @@ from loopwright.schedule.program.nest import Nest, extent, sliding
 
 @dataclass(frozen=True)
 class Predicates:
-    """The body of a sum without predicates, and the tests that stood there.
-
-    Attributes
-    ----------
-    whole: what is more than 0 where terms count, of tests that all of a register tile shares.
-    places: the same of tests for each of its places.
-    taps: the reduction axes of those.
-    body: what is added where all of them hold.
-    """
+    """The body of a sum without predicates, and tests, each by what is more than 0 where terms
+    count: those that all of a register tile shares (`whole`), and those of its `places`, with
+    their `taps`."""
 
     whole: tuple[Affine, ...]
     places: tuple[Affine, ...]

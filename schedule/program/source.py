@@ -15,13 +15,8 @@ from loopwright.schedule.program.plan import combined, decomposed, names_of
 
 @dataclass(frozen=True)
 class Source:
-    """A workload and its program.
-
-    Attributes
-    ----------
-    combined: its nests, producers and consumers fused.
-    program: the same without products with zeros that are known to be such (`polyphase`).
-    """
+    """A workload, its nests with producers and consumers `combined`, and its `program`: the same
+    without products with zeros that are known to be such (`polyphase`)."""
 
     workload: Workload
     combined: Program

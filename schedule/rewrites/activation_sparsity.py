@@ -29,10 +29,10 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
-from loopwright.schedule.program.canonical import fresh, substitute_axes
+from loopwright.schedule.program.canonical import substitute_axes
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import indices
-from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.program.nest import Nest, extent, fresh, stride
 from loopwright.schedule.program.plan import (
     FusionGroup,
     TileOrigin,

@@ -56,8 +56,8 @@ def peel_boundaries(source: Source, target: Target) -> tuple[FusionGroup, ...] |
 def in_parts(
     program: Program, outputs: tuple[Tensor, ...], target: Target
 ) -> tuple[dict[int, list[FusionGroup]], set[Tensor]]:
-    """The groups of each window of a program for which parts may pay, by `id` of its nest, and the
-    padded tensors that go."""
+    """Groups of each window for which parts may pay, by `id` of its nest; padded tensors that
+    go."""
     split = [w for w in padded_windows(program, outputs) if w.pays(target)]
     return {id(w.nest): [w.group(target)] for w in split}, {w.producer.out for w in split}
 
@@ -97,15 +97,8 @@ class _Part:
 
 @dataclass(frozen=True)
 class PaddedWindow:
-    """A reduction over a padded tensor.
-
-    Attributes
-    ----------
-    producer: makes the padded tensor.
-    nest: the reduction.
-    read: of the padded tensor.
-    walks: for each axis that meets padding, the index of its tap and its parts.
-    """
+    """A reduction `nest` with a `read` of a padded tensor, which `producer` makes. `walks` has the
+    index of the tap and the parts of each axis that meets padding."""
 
     producer: Nest
     nest: Nest
@@ -143,8 +136,7 @@ class PaddedWindow:
 
     @property
     def common(self) -> list[Index]:
-        """The axes that common loops count: rows and planes; with channels last, no columns and no
-        channels."""
+        """Rows and planes that common loops count; no columns, nor channels if these are last."""
         counted = {*self.planes, *self.rows}.difference(self._inner)
         return [axis for axis in self.nest.axes if axis in counted]
 
@@ -169,8 +161,7 @@ class PaddedWindow:
         return sorted(inline((copy, *parts), copy), key=lambda n: -n.steps)
 
     def group(self, target: Target) -> FusionGroup:
-        """The parts in the common loops, and those over slices of channels where these are
-        last."""
+        """The parts in the common loops, and in loops over slices of channels that are last."""
         run, common = self.parts(), self.common
         if self._inner:
             high, run = sliced(run, self._inner[-1], self._slice(target))
@@ -179,8 +170,7 @@ class PaddedWindow:
         return finished(FusionGroup(shared, tuple(drop_units(n) for n in inner)))
 
     def tested(self, walked: Collection[Index]) -> Expr:
-        """An element of what is padded, or 0 outside of it along some of the axes: one test for
-        each end."""
+        """An element of what is padded, or 0 outside of it: one test for each end."""
         body = self.producer.body
         assert isinstance(body, Select)
         spans, value = box(body.cond, self.producer), body.x
@@ -254,8 +244,7 @@ class PaddedWindow:
         return padded <= ends and all(inside.count(a) == 1 for a in padded)
 
     def pays(self, target: Target) -> bool:
-        """Return whether planes are sums of their own, rows of a part are long, and parts are
-        few."""
+        """Return whether planes are sums of their own, rows are long, and parts are few."""
         planes = set(self.planes)
         others = [r for r, _ in predicated_reads(self.nest.body) if r is not self.read]
         return (

@@ -9,8 +9,7 @@ from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import children
-from loopwright.schedule.program.canonical import fresh
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.plan import FusionGroup, grouped
 from loopwright.schedule.program.source import Source
 

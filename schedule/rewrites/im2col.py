@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Read
-from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.index import Index
 from loopwright.schedule.program.nest import Nest, extent, predicated_reads
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.source import Source
@@ -36,7 +36,7 @@ def im2col(source: Source, target: Target) -> tuple[FusionGroup, ...] | None:
 def _windows(nest: Nest, target: Target) -> tuple[Read, tuple[Index, ...]] | None:
     """The operand of a sum of products whose windows are worth copying, and their order."""
     for read in factors(nest):
-        if all(_plain(p) for p in read.index):
+        if all(not p.terms or p.plain() is not None for p in read.index):
             continue
         used = {i for p in read.index for i in p.indices()}
         if not used <= set(nest.extents):
@@ -46,10 +46,6 @@ def _windows(nest: Nest, target: Target) -> tuple[Read, tuple[Index, ...]] | Non
         if small and nest.steps >= REWRITE.copy_uses * size and not _predicated(nest, read):
             return read, tuple(i for i in (*nest.reduce, *nest.axes) if i in used)
     return None
-
-
-def _plain(p: Affine) -> bool:
-    return not p.terms or p.plain() is not None
 
 
 def _predicated(nest: Nest, read: Read) -> bool:

@@ -32,10 +32,10 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, tensor_bytes
-from loopwright.schedule.program.canonical import fresh, moved, placed, places_of
+from loopwright.schedule.program.canonical import moved, placed, places_of
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import indices, uses
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.plan import FusionGroup, finished, names_of
 from loopwright.schedule.rewrites.cache_read import factors
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten

@@ -22,9 +22,9 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh, indices_in, places_of, unused
+from loopwright.schedule.program.canonical import Program, indices_in, places_of, unused
 from loopwright.schedule.program.footprint import indices
-from loopwright.schedule.program.nest import Nest, extent, positions
+from loopwright.schedule.program.nest import Nest, extent, fresh, positions
 from loopwright.schedule.program.plan import FusionGroup, decomposed, grouped
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
@@ -56,14 +56,8 @@ def kn2row(source: Source) -> tuple[FusionGroup, ...] | None:
 
 @dataclass(frozen=True)
 class _Convolution:
-    """A sum of products over taps of a window, and over more.
-
-    Attributes
-    ----------
-    nest: the sum.
-    data, weights: what it multiplies.
-    fill: copies the data into zeros, if they are padded or spread.
-    """
+    """A sum of products of `data` and `weights` over taps of a window, and over more. `fill`
+    copies the data into zeros, if they are padded or spread."""
 
     nest: Nest
     data: Read
@@ -124,8 +118,7 @@ class _Convolution:
         return (*made, replace(self.nest, body=Read(read, tuple(where)), reduce=left))
 
     def _source(self) -> tuple[Read, tuple[Affine, ...]]:
-        """Factor without the fill, and its subscripts, those of the sum in the sum's own
-        indices."""
+        """Factor without the fill, and its subscripts, in the sum's own indices."""
         if self.fill is None:
             return self.data, self.data.index
         assert isinstance(self.fill.body, Select)
@@ -150,8 +143,7 @@ class _Convolution:
         return Tensor(name, tuple(map(extent, axes)), self.data.dtype)
 
     def _is_one(self) -> bool:
-        """Return whether every tap is an axis of the weights, and nothing but the sum joins the
-        two."""
+        """Return whether each tap is an axis of the weights, and the sum alone joins both."""
         taps, fill = set(self.nest.reduce) - self.deep, self.fill
         if not taps or math.prod(map(extent, self.deep)) < _DEEP:
             return False

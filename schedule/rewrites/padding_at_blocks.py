@@ -22,9 +22,9 @@ from loopwright.dsl.expr import Const, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh, substitute_axes
+from loopwright.schedule.program.canonical import Program, substitute_axes
 from loopwright.schedule.program.fusion import can_inline
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.padding import Span, box
 from loopwright.schedule.program.plan import (
     FusionGroup,
@@ -88,16 +88,8 @@ def _padded(program: Program, source: Source) -> Iterator[_Padded]:
 
 @dataclass(frozen=True)
 class _Padded:
-    """A sum over what another nest pads.
-
-    Attributes
-    ----------
-    read: of the padded tensor.
-    spans: of each axis of the padding, where it is none.
-    at: the axis of the padded tensor along which the rows lie.
-    row: the sum's axis that counts rows of the result.
-    step: rows of the padded tensor from one row of the result to the next.
-    """
+    """A sum over what another nest pads, by a `read`. `spans` of each axis are no padding. Rows
+    lie along axis `at`; the sum's axis `row` counts those of the result, `step` rows apart."""
 
     nest: Nest
     padding: Nest

@@ -23,8 +23,8 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.canonical import Program
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.plan import (
     FusionGroup,
     Prefetch,
@@ -83,13 +83,8 @@ def _chains(program: Program, source: Source, target: Target) -> Iterator[_Chain
 
 @dataclass(frozen=True)
 class _Chain:
-    """A window over planes, and the only nest that reads its results.
-
-    Attributes
-    ----------
-    at: the axis of these along which their rows lie; those before it count images.
-    read: the consumer's, of the results.
-    """
+    """A window over planes, and the only nest that reads its results, by `read`. Their rows lie
+    along axis `at`; axes before it count images."""
 
     window: PaddedWindow
     consumer: Nest

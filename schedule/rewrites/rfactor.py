@@ -15,8 +15,8 @@ from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, reads, workload
 from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
 from loopwright.schedule.gpu.rules import reads_along
-from loopwright.schedule.program.canonical import Program, fresh, unused
-from loopwright.schedule.program.nest import extent
+from loopwright.schedule.program.canonical import Program, unused
+from loopwright.schedule.program.nest import extent, fresh
 from loopwright.schedule.program.plan import grouped
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten

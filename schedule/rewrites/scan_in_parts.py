@@ -10,8 +10,8 @@ from loopwright.dsl.expr import Binary, Const, IndexValue, Read, Select
 from loopwright.dsl.index import Index
 from loopwright.dsl.scans import Scan
 from loopwright.dsl.tensor import Tensor
-from loopwright.schedule.program.canonical import Program, fresh, substitute_axes, unused
-from loopwright.schedule.program.nest import Nest, extent, scan_of, stride
+from loopwright.schedule.program.canonical import Program, substitute_axes, unused
+from loopwright.schedule.program.nest import Nest, extent, fresh, scan_of, stride
 from loopwright.schedule.program.plan import FusionGroup, finished, with_groups
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE

@@ -30,13 +30,8 @@ class _OneNest:
 
 @dataclass(frozen=True)
 class Elementwise(_OneNest):
-    """Each thread computes a small tile of the result, alone.
-
-    Attributes
-    ----------
-    axes: the order in which neighbouring threads walk the result, the fastest axis last.
-    tiled: the last of `axes`, of which a thread has more than one element.
-    """
+    """Each thread computes a small tile of the result, alone. Neighbouring threads walk `axes`,
+    the fastest last; of those `tiled`, the last ones, a thread has more than one element."""
 
     axes: tuple[Index, ...]
     tiled: tuple[Index, ...]
@@ -61,18 +56,11 @@ class RowReduction:
 @dataclass(frozen=True)
 class Tiled(_OneNest):
     """A block computes a tile of the result; its threads load what they all need of the operands
-    into shared memory, one chunk of the reduction after another.
-
-    Attributes
-    ----------
-    axes: the axes of the result, the one of neighbouring threads last.
-    tiled: those of which a block has more than one element.
-    chunked: the reduction axis that is cut into chunks, which need not divide it.
-    shared_reads: operands that go through shared memory.
-    sources: element-wise nests that are computed into shared-memory tiles.
-    pipeline: "plain": copy, wait, compute; "double": the next chunk is loaded into registers while
-        this one is used; "async": the next chunks are copied while this one is used.
-    """
+    into shared memory, one chunk of the reduction after another. Of `axes`, that of neighbouring
+    threads is last; of those `tiled` a block has more than one element. The axis `chunked` need
+    not be divided. `shared_reads` go through shared memory, where `sources` are computed. A
+    "plain" pipeline copies, waits and computes. By "double", the next chunk is loaded into
+    registers meanwhile, and by "async", the next ones are copied."""
 
     axes: tuple[Index, ...]
     tiled: tuple[Index, ...]
@@ -116,11 +104,8 @@ class Mma(_OneNest):
 
 @dataclass(frozen=True)
 class Transpose(_OneNest):
-    """An element-wise nest whose operands lie along another axis than its result: a block copies
-    tiles of them to shared memory first.
-
-    `tiled` are the axis along which the operands are contiguous, and that of the result.
-    """
+    """An element-wise nest whose operands lie along another axis than its result: blocks copy
+    tiles to shared memory first. `tiled` are the operands' contiguous axis and the result's."""
 
     tiled: tuple[Index, Index]
     shared_reads: tuple[Read, ...]

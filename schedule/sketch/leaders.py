@@ -16,12 +16,9 @@ def leaders_of(
     constants: frozenset[str] = frozenset(),
 ) -> tuple[int, ...]:
     """Number of the part that chooses for each: the first one that is like it. Such sums write the
-    same tensor, or have the same extents, and may become the same loops. It keeps the space of
-    many phases or layers as small as that of one.
-
+    same tensor, or have the same extents, which keeps the space of many phases or layers small.
     `options` are the structures of each part, and `nests` its nest, None where it has several.
-    Those of `constants` choose for themselves alone.
-    """
+    Those of `constants` choose for themselves alone."""
     found: list[int] = []
     for number, nest in enumerate(nests):
         earlier = (n for n in range(number) if found[n] == n and _alike(nests[n], nest, constants))

@@ -272,8 +272,7 @@ def counts(most: int) -> list[int]:
 
 
 def unrolls(extents: list[int]) -> list[Choice]:
-    """Unroll factors of the last two reduction loops: divisors, the outer one's only if the
-    inner one is unrolled whole."""
+    """Unroll factors of the last two reduction loops; the outer one's if the inner is whole."""
     last = [u for u in range(1, _MAX_UNROLL + 1) if extents[-1] % u == 0]
     if len(extents) == 1:
         return [(u,) for u in last]

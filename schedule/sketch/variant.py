@@ -14,17 +14,11 @@ from loopwright.schedule.sketch.naming import Derivation
 
 @dataclass(frozen=True)
 class Variant:
-    """A program that computes what a workload defines, and the rewrites that derived it.
-
-    Attributes
-    ----------
-    source: the workload that was asked for.
-    workload: the one that the program computes: the same, or one with other stages.
-    minor: nests with less than this share of the work of the largest one that writes the same
-        tensor have one structure each.
-    data_dependent: whether its time depends on values.
-    error_growth, numerics, program, prior: as in `rewrites.contract.Rewritten`.
-    """
+    """A program that computes what a workload defines, and the rewrites that derived it. `source`
+    is the workload that was asked for, `workload` the same, or one with other stages. Nests with
+    less than the share `minor` of the work of the largest one that writes the same tensor have one
+    structure. `data_dependent` time depends on values. All else is as in
+    `rewrites.contract.Rewritten`."""
 
     derivation: Derivation
     source: Source

@@ -20,6 +20,16 @@ from loopwright.schedule.tree.grammar import (
 )
 
 
+def nested(loop: Loop) -> list[Loop]:
+    """A loop and those of its kind that stand directly inside each other, outermost first."""
+    found = [loop]
+    while len(loop.body) == 1 and isinstance(inner := loop.body[0], Loop):
+        if inner.kind != loop.kind:
+            break
+        found.append(loop := inner)
+    return found
+
+
 def order_parts(loop: Loop) -> tuple[Loop, Store, Load] | None:
     """The loop over places of an order, its store and its load; None for any other loop."""
     if loop.kind not in ORDERS or loop.bound is not None or len(loop.body) != 1:

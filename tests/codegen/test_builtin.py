@@ -12,8 +12,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.build import program, space_of
 from loopwright.codegen.builtin.code import AVX2
-from loopwright.codegen.builtin.compile import vector_set
-from loopwright.codegen.builtin.elf import object_file
+from loopwright.codegen.builtin.compile import object_file, vector_set
 from loopwright.codegen.builtin.emit import emit_tree
 from loopwright.codegen.compile import compile_by, signature
 from loopwright.codegen.library.library import Library

@@ -6,9 +6,8 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.devices import opencl
 from loopwright.codegen.devices.nvidia import compile_cuda
-from loopwright.codegen.gpu.compile import compile_gpu
 from loopwright.codegen.gpu.library import load_code
-from loopwright.codegen.gpu.source import gpu_program
+from loopwright.codegen.gpu.source import compile_gpu, gpu_program
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
 from loopwright.dsl.expr import Binary, Const

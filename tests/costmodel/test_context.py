@@ -6,7 +6,7 @@ import pytest
 import loopwright as lw
 from loopwright.costmodel.features.batch_arithmetic import rows
 from loopwright.costmodel.features.context import LoopContext, loops, names, vector
-from loopwright.costmodel.features.walk import contexts
+from loopwright.costmodel.features.trace import contexts
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.tree.grammar import Let, Linear, Loop, Quotient, Remainder, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, nest, tree

@@ -11,7 +11,7 @@ from loopwright.costmodel.features.representation import EARLIER, ContextRelatio
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.file import read_model, write_model
 from loopwright.costmodel.models.gbt import GBTModel
-from loopwright.costmodel.models.metrics import pairwise_accuracy
+from loopwright.costmodel.models.losses import pairwise_accuracy
 from loopwright.dsl.errors import LoopwrightError
 from tests.costmodel.records import data
 

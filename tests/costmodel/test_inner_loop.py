@@ -6,7 +6,7 @@ import pytest
 from loopwright.costmodel.features.batch_arithmetic import rows
 from loopwright.costmodel.features.inner_loop import InnerLoop, inner_loop, inner_loop_names
 from loopwright.costmodel.features.summary import totals
-from loopwright.costmodel.features.walk import contexts
+from loopwright.costmodel.features.trace import contexts
 from loopwright.schedule.tree.grammar import Var
 from tests.costmodel.trees import TARGET, buffer, copy, multiply_add, nest, tree
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loopwright.costmodel.models.metrics import pairwise_accuracy, top_k_recall
+from loopwright.costmodel.models.losses import pairwise_accuracy, top_k_recall
 
 COSTS = np.array([1.0, 2.0, 3.0, np.inf])
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from loopwright.costmodel.models import mlp
-from loopwright.costmodel.models.losses import LOSSES
-from loopwright.costmodel.models.metrics import pairwise_accuracy
+from loopwright.costmodel.models.losses import LOSSES, pairwise_accuracy
 from loopwright.costmodel.models.mlp import MLP
 from loopwright.costmodel.models.registry import make_model
 from tests.costmodel.records import data

@@ -11,7 +11,7 @@ from loopwright.costmodel.features.relation import (
     relations,
     traffic,
 )
-from loopwright.costmodel.features.walk import contexts
+from loopwright.costmodel.features.trace import contexts
 from loopwright.schedule.tree.grammar import Var
 from tests.costmodel.trees import TARGET, buffer, fill, matmul, nest, tree
 

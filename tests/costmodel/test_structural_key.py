@@ -12,7 +12,7 @@ from loopwright.costmodel.features.relation import relations
 from loopwright.costmodel.features.representation import ContextRelation
 from loopwright.costmodel.features.structural_key import structural_key
 from loopwright.costmodel.features.summary import summary, totals
-from loopwright.costmodel.features.walk import contexts
+from loopwright.costmodel.features.trace import contexts
 from loopwright.dsl import ops
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.tree.grammar import Loop, Var

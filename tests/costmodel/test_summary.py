@@ -7,7 +7,7 @@ import pytest
 
 from loopwright.costmodel.features.batch_arithmetic import rows
 from loopwright.costmodel.features.summary import summary, summary_names, totals
-from loopwright.costmodel.features.walk import contexts
+from loopwright.costmodel.features.trace import contexts
 from loopwright.dsl.expr import Unary
 from loopwright.schedule.tree.grammar import Allocate, Load, Store, Var
 from tests.costmodel.trees import TARGET, at, buffer, copy, fill, matmul, multiply_add, nest, tree

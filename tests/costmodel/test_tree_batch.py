@@ -6,7 +6,7 @@ import pytest
 import loopwright as lw
 from loopwright.costmodel.features.context import loops, text_names
 from loopwright.costmodel.features.representation import FlattenedTree, TreeText, resized
-from loopwright.costmodel.features.walk import contexts
+from loopwright.costmodel.features.trace import contexts
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.tree_batch import TreeBatch
 from loopwright.dsl import ops

@@ -9,7 +9,7 @@ from loopwright.costmodel.features.context import names, text_names
 from loopwright.costmodel.features.representation import resized
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.gbt import GBTModel
-from loopwright.costmodel.models.metrics import pairwise_accuracy
+from loopwright.costmodel.models.losses import pairwise_accuracy
 from loopwright.costmodel.models.tree_batch import TreeBatch
 from loopwright.costmodel.models.treegru import TreeGRU
 from tests.costmodel.records import LOOPS, data

@@ -18,7 +18,6 @@ from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
-from loopwright.cli.bench import bench
 from loopwright.cli.common import peers as cli_peers
 from loopwright.cli.common.peers import (
     compare_peer,
@@ -28,6 +27,7 @@ from loopwright.cli.common.peers import (
 )
 from loopwright.cli.common.workload import read_workload
 from loopwright.cli.replay import replay
+from loopwright.cli.run import bench
 from loopwright.cli.tune import tune
 from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.transfer.records.store import RecordStore

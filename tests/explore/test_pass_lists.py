@@ -21,8 +21,7 @@ from loopwright.costmodel.sequence.pass_lists import (
     Vocabulary,
     context_of,
 )
-from loopwright.explore.passes.lists import drawn, minimized, varied
-from loopwright.explore.passes.model import VOCABULARY, learned, proposed
+from loopwright.explore.passes.lists import VOCABULARY, drawn, learned, minimized, proposed, varied
 from loopwright.schedule.space import space
 from tests.targets import ALONE
 

@@ -12,9 +12,8 @@ from loopwright.costmodel.features.representation import ContextRelation
 from loopwright.costmodel.model import ModelError
 from loopwright.transfer.pretrained import dataset
 from loopwright.transfer.pretrained.dataset import features_of, of_family, read_groups, stacked
-from loopwright.transfer.records.kinds import kind
+from loopwright.transfer.records.kinds import kind, target_of
 from loopwright.transfer.records.store import RecordStore
-from loopwright.transfer.records.targets import target_of
 from tests.transfer.examples import AVX512, MACHINE, OTHER, failed, matmul, record
 from tests.transfer.learned import AVX2, filled, measured, points
 

@@ -15,7 +15,7 @@ from loopwright.costmodel.sequence.decoders import PrioritySampling
 from loopwright.costmodel.sequence.grammar import Grammar
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.measure.device import Failure
-from loopwright.transfer.pretrained.sequences import read_examples, train_sequence
+from loopwright.transfer.pretrained.training import read_examples, train_sequence
 from loopwright.transfer.records.store import RecordStore
 from tests.transfer.learned import SIZES, costs, filled, measured, points
 

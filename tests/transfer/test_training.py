@@ -17,7 +17,7 @@ from loopwright.costmodel.features.representation import EARLIER
 from loopwright.costmodel.model import ModelError, RandomModel
 from loopwright.costmodel.models.file import load_model
 from loopwright.costmodel.models.gbt import GBTModel
-from loopwright.costmodel.models.metrics import pairwise_accuracy
+from loopwright.costmodel.models.losses import pairwise_accuracy
 from loopwright.transfer.pretrained import base as choice
 from loopwright.transfer.pretrained.base import find_base, shipped_path
 from loopwright.transfer.pretrained.dataset import read_groups

@@ -85,8 +85,7 @@ def find_base(
 
 
 def is_sequence(transfer: Transfer) -> bool:
-    """Return whether `transfer` is the file of a sequence model. Raises `ModelError` for a file
-    of no model."""
+    """Return whether `transfer` is a sequence model's file. Raises `ModelError` for no model."""
     return transfer not in (None, AUTO) and read_model(transfer)[0] == SEQUENCE
 
 

@@ -26,12 +26,11 @@ from loopwright.measure.machine import hardware
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
-from loopwright.transfer.records.kinds import kind
+from loopwright.transfer.records.kinds import kind, target_of
 from loopwright.transfer.records.location import Location
 from loopwright.transfer.records.lookup import Setting, comparable, family
 from loopwright.transfer.records.record import FINALS, NEVER, workload_of
 from loopwright.transfer.records.store import RecordStore
-from loopwright.transfer.records.targets import target_of
 
 
 @dataclass(frozen=True, eq=False)

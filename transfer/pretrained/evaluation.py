@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loopwright.costmodel.model import CostModel, Floats, ModelError
-from loopwright.costmodel.models.metrics import pairwise_accuracy, top_k_recall
+from loopwright.costmodel.models.losses import pairwise_accuracy, top_k_recall
 from loopwright.dsl.words import counted
 from loopwright.transfer.pretrained.dataset import RecordGroup
 

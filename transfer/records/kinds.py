@@ -1,13 +1,17 @@
-"""The kind of a workload: what it computes, at whatever size."""
+"""The kind of a workload, at whatever size, and the target that a record's text names."""
 
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Mapping
 
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Read, Select, Unary
 from loopwright.dsl.tensor import Definition
 from loopwright.dsl.traversal import children
 from loopwright.dsl.workload import Workload, defined
+from loopwright.schedule.target import Target, vector_registers
+from loopwright.transfer.records.lookup import tells_width
 from loopwright.transfer.records.record import workload_of
 
 
@@ -44,3 +48,28 @@ def _text(x: Expr) -> str:
 def kind_of_text(text: str) -> str:
     """The kind of a workload in JSON, as records have it."""
     return kind(workload_of(text))
+
+
+_LEVEL = re.compile(r"L([12]) (\d+) KiB")
+
+
+def target_of(text: str, machine: Mapping[str, str], threads: int) -> Target | None:
+    """The target that `str` wrote, on a machine with this fingerprint; None for one of another
+    kind, or whose features only a compiler knows since it has no more than a processor's name."""
+    kind, triple, mcpu, *features = (*text.split(), "", "")
+    features = [f for f in features if f]
+    if kind not in ("llvm", "c", "builtin") or not tells_width(features):
+        return None
+    caches = {
+        int(level): int(size) << 10 for level, size in _LEVEL.findall(machine.get("caches", ""))
+    }
+    return Target(
+        kind,
+        triple,
+        "" if mcpu == "generic" else mcpu,
+        tuple(features),
+        *vector_registers(triple, features),
+        threads,
+        caches.get(1, Target.l1_bytes),
+        caches.get(2, Target.l2_bytes),
+    )

@@ -34,8 +34,7 @@ def _checksum(data: dict[str, Any]) -> str:
 
 
 def write_lines(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
-    """Write one JSON object per record; their number. The file takes its name when it is
-    complete, and an older one stays if anything fails."""
+    """Write one JSON object per record, all or nothing; their number."""
     path = new_file(path, "the file of records", RecordError)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     number = 0

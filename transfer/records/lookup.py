@@ -100,8 +100,7 @@ def tells_width(features: Iterable[str]) -> bool:
 
 
 def comparable(settings: Iterable[Setting]) -> list[tuple[Setting, ...]]:
-    """Settings in groups whose costs may be compared: of one workload, target, machine and
-    number of threads."""
+    """Settings whose costs compare: of one workload, target, machine and number of threads."""
 
     def group(s: Setting) -> tuple[object, ...]:
         return (s.workload_key, s.target, s.threads, s.hardware)

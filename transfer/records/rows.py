@@ -85,8 +85,7 @@ def with_digest(row: Row) -> Row:
 
 
 def to_record(row: Row) -> Record:
-    """The record of a row with its `id`. Raises `RecordError` for values that no version of
-    Loopwright wrote."""
+    """The record of a row, with its `id`. Raises `RecordError` for damaged values."""
     try:
         return _record(row)
     except (RecordError, TypeError, ValueError, RecursionError) as error:

@@ -168,8 +168,7 @@ class RecordStore:
         *,
         machine: Mapping[str, str] | None = None,
     ) -> str:
-        """Explanation of why `best` finds nothing: the nearest records, and the fields in which
-        they differ."""
+        """The reason why `best` finds nothing: the nearest records, and fields that differ."""
         if self.best(workload, target, policy, machine=machine) is not None:
             return f"{self.location} has records of {workload.key} that serve: this is no miss."
         wanted = _wanted(workload, target, machine, None, policy)
@@ -192,8 +191,8 @@ class RecordStore:
     def elsewhere(
         self, workload: Workload | str, target: Target | str, machine: Mapping[str, str]
     ) -> list[dict[Config, float]]:
-        """Measurements of a workload by other machines, with warm caches, the nearest machine
-        first: as `measured` has it of one."""
+        """Measurements by other machines, with warm caches, the nearest first: each as
+        `measured`."""
         wanted, here = _wanted(workload, target, machine, None, "any"), hardware(machine)
         groups = choose((s for s in self.settings() if s.hardware != here), wanted)
         return [self._stored.costs([s.id for s in group], "warm") for group in groups]

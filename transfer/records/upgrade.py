@@ -52,8 +52,7 @@ def sketch_name(old: str) -> SketchName:
 
 
 def numerics_of(derivation: Derivation) -> Numerics:
-    """Numerics of a derivation, as far as its rewrites alone tell. Raises `ConfigError` for a
-    damaged one."""
+    """Numerics of a derivation by its rewrites. Raises `ConfigError` for a damaged one."""
     word = Numerics.STRICT
     for step in derivation.steps:
         if step.rewrite in ("strassen", "winograd_by_phase", "int24_weights"):
@@ -69,8 +68,7 @@ def numerics_of(derivation: Derivation) -> Numerics:
 
 
 def config_json(old: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a config of schema 1 in the form of today. Raises `ConfigError` for what is
-    none."""
+    """A config's JSON of schema 1 in today's form. Raises `ConfigError` for damaged ones."""
     if not isinstance(old, Mapping) or not isinstance(old.get("sketch"), str):
         raise ConfigError(f"a damaged config: it has no sketch in {old!r}")
     name = sketch_name(old["sketch"])

@@ -12,9 +12,11 @@ What depends on known values alone never reaches a rule: NumPy has computed it.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import add, and_
 from typing import Any
 
 import numpy as np
@@ -77,16 +79,9 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Iterations:
-    """Iterations of a body.
-
-    Attributes
-    ----------
-    states: before the first iteration.
-    rows: values of which each iteration reads a row of the first axis, and whether it is the last
-        one that the first iteration reads.
-    backward: for what an iteration gives, whether the first one gives the last row.
-    body: from the states and the rows of an iteration to the next states and what it gives.
-    """
+    """Iterations of a body, from states before the first one. Of `rows`, each reads one of the
+    first axis, the last one first if that is said beside it; `backward` says the same of what is
+    given. `body` takes states and rows, and gives the next states and what an iteration gives."""
 
     count: int
     states: Sequence[Value]
@@ -150,6 +145,20 @@ class Call:
         given = self.inputs[number]
         assert given is not None
         return given
+
+    def optional(self, number: int) -> Value | None:
+        """An input; None where it is left out."""
+        return self.value(number) if self.has(number) else None
+
+    def numbers(self, name: str, count: int, default: int = 0) -> list[int]:
+        """An attribute of so many integers, or the default of each."""
+        return [int(n) for n in self.get(name) or [default] * count]
+
+    def stated(self, reason: NotKnown) -> tuple[int, ...]:
+        """The shape that the model states for the result. Raises `reason` where it does not."""
+        if self.shapes[0] is None:
+            raise reason
+        return self.shapes[0]
 
     def known(self, number: int, default: Any = None) -> Array | None:
         """An input whose elements must be known, as an array; `default` where it is left out."""
@@ -252,6 +261,10 @@ class Call:
 
         return self.define(shape, element)
 
+    def plus(self, value: Value, number: int) -> Value:
+        """A value plus an input, where that is given."""
+        return self.broadcast([value, self.value(number)], add) if self.has(number) else value
+
     def read(self, value: Value, axes: Sequence[Any]) -> Expr:
         """An element of a value that is broadcast along `axes`; a single number is said itself."""
         shape = shape_of(value)
@@ -292,6 +305,11 @@ def gathered(table: Tensor, *at: Any) -> Expr:
     """The element of a table at indices and at integer elements."""
     element: Expr = table[at]
     return element
+
+
+def all_of(tests: Sequence[Expr]) -> Expr:
+    """A condition that holds where all of some do."""
+    return functools.reduce(and_, tests)
 
 
 def number(value: Any, dtype: str) -> Const:

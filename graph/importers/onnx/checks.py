@@ -15,15 +15,9 @@ from loopwright.graph.importers.onnx.call import Call, Value, dtype_of
 
 @dataclass(frozen=True)
 class _Schema:
-    """The schema of an operator in ONNX.
-
-    Attributes
-    ----------
-    counts: what there is, and how many of it at least and at most.
-    attributes: by name, the number of the type, and whether one must be given.
-    inputs: the letter of the element type of each, and the kinds that it may be of; an input that
-        may be of any number or type has no letter, and a sequence is of no kind.
-    """
+    """The schema of an operator in ONNX: `counts` of what it has, least and most; its attributes'
+    types by name, and which must be given; the letter of each input's type, and the kinds that it
+    may be of. An input of any number or type has no letter."""
 
     counts: tuple[tuple[str, int, int], ...]
     attributes: Mapping[str, tuple[int, bool]]

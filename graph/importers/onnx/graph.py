@@ -66,8 +66,7 @@ class Graph:
     looping: bool = False
 
     def run(self, graph: Any, values: dict[str, Value], outer: Mapping[str, int]) -> list[Value]:
-        """The outputs of a graph. `values` are those known by name, `outer` counts what graphs
-        around it read."""
+        """The outputs of a graph, for known `values`; `outer` counts the reads around it."""
         from onnx import numpy_helper
 
         for weight in graph.initializer:
@@ -192,8 +191,7 @@ class Graph:
     def record(
         self, name: str, results: Sequence[Value], inputs: Sequence[Value | None] = ()
     ) -> None:
-        """Keep what a node defines. One that went into the weights of the operator before it has
-        the name of that."""
+        """Keep what a node defines. What went into the weights before it takes that name."""
         new = [t for t in defined_by(results, self.seen) if t.definition is not None]
         self.seen.update(new)
         read = {t for one in new for t in read_by(one)}

@@ -13,15 +13,9 @@ from loopwright.graph.importers.onnx.call import Array, Call, Value
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Facts of a loop that are known before it runs.
-
-    Attributes
-    ----------
-    count: the number of its iterations.
-    same: the states that stay as they are, by their numbers.
-    rows: what others are before each iteration.
-    last: what all of these are after the last one.
-    """
+    """Facts of a loop that are known before it runs, states by their numbers: its `count` of
+    iterations, those that stay the `same`, `rows` of others before each iteration, and the `last`
+    of all."""
 
     count: int
     same: dict[int, Array]
@@ -32,8 +26,7 @@ class Known:
 def known_states(
     call: Call, body: Any, states: Sequence[Value], limit: int | None, most: int
 ) -> Known | None:
-    """The known states of a loop that begins; None where its condition is not known, or where it
-    has more than `most` iterations."""
+    """The known states of a loop; None where its condition is not known, or it is too long."""
     chosen = {n for n, x in enumerate(states) if isinstance(x, np.ndarray)}
     while (found := _closed(body, chosen, len(states))) is not None:
         chosen = found

@@ -229,8 +229,7 @@ def _closed(program: Any, inputs: Inputs) -> Any:
 
 
 def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
-    """A torch.nn.Module as a program, traced in inference mode; `is_open` says that shapes of
-    inputs may have sizes of dims."""
+    """A module as a program, traced in inference mode; `is_open`: shapes may have sizes."""
     traced = _traced_open if is_open else _traced
     if inputs is None:
         raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
@@ -337,7 +336,7 @@ def _example(x: Tensor, shape: Sequence[int]) -> Any:
 
 
 def _before_any_number(module: Any) -> int | None:
-    """How many arguments stand before `*args`; None for a module that takes no such."""
+    """Number of arguments before `*args`; None for a module that takes no such."""
     kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
     star = inspect.Parameter.VAR_POSITIONAL
     return kinds.index(star) if star in kinds else None

@@ -179,7 +179,7 @@ def like(number: float, x: Any) -> Any:
 
 
 def _spacing(offsets: Any) -> int | None:
-    """How far known offsets from 0 on are apart, where they are a range."""
+    """Distance of known offsets from 0 on, where they are a range."""
     made = offsets.producer()
     if made is None or made.op_type != "Range":
         return None

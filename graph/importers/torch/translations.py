@@ -12,7 +12,7 @@ from loopwright.graph.importers.torch import scans, special
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
-    """What makes ONNX operators of a call, by torch's operator."""
+    """Functions that make ONNX operators of a call, by torch's operator."""
     from torch.ops import aten
 
     return {

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from loopwright.cli.common.command import STORE
-from loopwright.cli.common.options import EXISTING, NUMERICS, RECORDS, THREADS, collect
+from loopwright.cli.common.options import EXISTING, NUMERICS, RECORDS, THREADS, choice, collect
 from loopwright.transfer.records.location import Location, may_exist
 
 if TYPE_CHECKING:
@@ -48,11 +48,10 @@ _OPTIONS = (
         is_flag=True,
         help="Allow programs that skip zeros of the data: their time depends on it.",
     ),
-    click.option(
+    choice(
         "--layout",
-        type=click.Choice(["auto", "given"]),
+        among=["auto", "given"],
         default="auto",
-        show_default=True,
         help="Of images between operators: as suits these, or as the network has it.",
     ),
     click.option(
@@ -128,8 +127,7 @@ class Network:
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """Sizes of the dims by name. A shape that names one has it, else an axis of the model
-        has."""
+        """The size of each dim, by its name."""
         return dict(map(bounds_of, self.dims))
 
     def imported(self, target: Target) -> Work:
@@ -154,8 +152,7 @@ class Network:
     def compiled(
         self, work: Work, target: Target, machine: Mapping[str, str] | None = None
     ) -> TunedModel:
-        """The tasks compiled by the records there are, for a machine of that fingerprint or, by
-        default, this one."""
+        """The tasks compiled by the records of a machine, by default this one."""
         from loopwright.graph.compile.build import build_work
         from loopwright.graph.compile.model import TunedModel
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 def largest(built: TunedModel, share: float) -> list[int]:
-    """The numbers of the tasks that take the most time, until they make up a share of that of
-    all."""
+    """Numbers of the tasks that take the most time, up to a share of all."""
     if share >= 1:
         return list(range(len(built.work.tasks)))
     spent = built.step_seconds()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from loopwright.cli.common.command import STORE, File, Store
 from loopwright.dsl.numerics import Numerics
 from loopwright.paths import problem_of_file, shown
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _transfer(_context: click.Context, _parameter: click.Parameter, value: str) -> str | None:
@@ -35,6 +37,13 @@ def _targets(
     return names
 
 
+def choice(*names: str, among: Iterable[str], default: str, help: str) -> Callable[[_F], _F]:
+    """An option that is one of some words, of which the default is shown."""
+    return click.option(
+        *names, type=click.Choice([*among]), default=default, show_default=True, help=help
+    )
+
+
 FILE = File()
 EXISTING = File(exists=True)
 RECORDS = click.option(
@@ -51,11 +60,10 @@ THREADS = click.option(
 SEED = click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides what is random."
 )
-TARGET = click.option(
+TARGET = choice(
     "--target",
-    type=click.Choice(["cpu", "cuda", "opencl"]),
+    among=["cpu", "cuda", "opencl"],
     default="cpu",
-    show_default=True,
     help="What programs run on: this machine's processor, or its GPU.",
 )
 TARGETS = click.option(
@@ -78,18 +86,16 @@ FLEET = click.option(
 MINUTES = click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), help="Time to take at most."
 )
-NUMERICS = click.option(
+NUMERICS = choice(
     "--numerics",
-    type=click.Choice([str(n) for n in Numerics]),
+    among=[str(n) for n in Numerics],
     default="standard",
-    show_default=True,
     help="What programs may do to rounding errors: nothing, up to 4 times the bound, anything.",
 )
-CODEGEN = click.option(
+CODEGEN = choice(
     "--codegen",
-    type=click.Choice(["llvm", "builtin"]),
+    among=["llvm", "builtin"],
     default="llvm",
-    show_default=True,
     help="What makes code: LLVM, or our own generator, in milliseconds, and the best by both.",
 )
 TRANSFER = click.option(
@@ -105,18 +111,16 @@ FEEDBACK = click.option(
     type=click.Choice(["compiled"]),
     help="Build several times as many candidates as are measured, and choose by their code, too.",
 )
-POLICY = click.option(
+POLICY = choice(
     "--policy",
-    type=click.Choice(["exact", "family", "any"]),
+    among=["exact", "family", "any"],
     default="exact",
-    show_default=True,
     help="Whose records may serve.",
 )
 
 
 def collect(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that are fields of the dataclass `kind` as one object of it,
-    before its other options."""
+    """Options of a command that are fields of the dataclass `kind`, given as one object."""
     names = [field.name for field in fields(kind)]
 
     def collected(command: Callable[..., None]) -> Callable[..., None]:

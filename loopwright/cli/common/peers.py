@@ -99,8 +99,7 @@ def judged(
 
 
 def timed(calls: Sequence[Callable[[], object]]) -> list[tuple[float, ...]]:
-    """Samples of calls in seconds, taken in rounds, in about a second; of long ones, as few as an
-    interval needs."""
+    """Samples of calls in seconds, in rounds, in about a second; few of long ones."""
     timers = [Timer(_Called(call), _TIMING) for call in calls]
     return in_rounds(timers, rounds(timer.least for timer in timers), _TIMING)
 

@@ -13,14 +13,8 @@ import click
 
 @dataclass(frozen=True)
 class SourceTable:
-    """Columns of a table; the lists have an entry a row.
-
-    Attributes
-    ----------
-    sources, labels: texts.
-    auxiliary: numbers of each row, None if there are no such columns.
-    groups: names, None if no column has them.
-    """
+    """Columns of a table: texts of `sources` and their `labels`, numbers of each row, and names of
+    groups. The latter two are None if no column has them."""
 
     sources: list[str]
     labels: list[str]

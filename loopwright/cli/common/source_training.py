@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from loopwright.cli.common.options import EXISTING, collect
+from loopwright.cli.common.options import EXISTING, choice, collect
 from loopwright.cli.common.source_table import SourceTable, read_source_table
 
 _FOLDS = 5
@@ -33,18 +33,16 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a table of sources, as one object."""
     command = collect(SourceOptions)(command)
     for option in (
-        click.option(
+        choice(
             "--reader",
-            type=click.Choice(["trees", "lstm"]),
+            among=["trees", "lstm"],
             default="trees",
-            show_default=True,
             help="With --table: boosted trees, or a recurrent network, which needs torch.",
         ),
-        click.option(
+        choice(
             "--language",
-            type=click.Choice(["opencl", "c", "cuda"]),
+            among=["opencl", "c", "cuda"],
             default="opencl",
-            show_default=True,
             help="With --table: of its sources.",
         ),
         click.option("--group", help="With --table: the column that says what belongs together."),

@@ -1,10 +1,9 @@
 """Winograd by phases: windows that move by more than one element, with few weights.
 
-`winograd` takes the phases of a window for channels: all of them go through one algorithm, which
-multiplies the only tap of the odd phase of three with as many sums of the data, by weights that
-are equal. Here every phase has an algorithm of its own (`whole_axis`). An axis of a small image is
-transformed as a whole, so that products with one weight are the rows of one matrix. What all
-products of some filters make stays in a thread's cache, until their results are made of it.
+`winograd` takes the phases of a window for channels, all of which go through one algorithm. Here
+every phase has its own (`whole_axis`). An axis of a small image is transformed as a whole, so that
+products with one weight are the rows of one matrix. Products of some filters stay in a thread's
+cache, until their results are made of them.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import fresh, moved, placed, places_of, written
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.canonical import moved, placed, places_of, written
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import FusionGroup, finished
 from loopwright.schedule.rewrites.bilinear.match import Convolution
@@ -47,8 +46,7 @@ _EVEN = 1.1  # times the filters of a thread, at most, where all threads have th
 
 
 def _filled(made: Convolution) -> list[range]:
-    """Places of the data for each window, from the first one that is not padding with zeros to the
-    last one."""
+    """Places of the data for each window, from the first one that is not padding."""
     padding, index = made.padding, made.data.index
     sizes = list(tensor_shape(made.data.tensor))
     spans = {}
@@ -78,8 +76,7 @@ def _shifted(step: Step, by: int) -> Step:
 
 
 class ByPhase:
-    """The program that computes a convolution with every phase by itself, so many filters at a
-    time."""
+    """The program of a convolution with each phase by itself, so many filters at a time."""
 
     def __init__(self, made: Convolution, axes: Sequence[AxisAlgorithm], filters: int) -> None:
         self.made, self.axes, self.names = made, axes, made.names
@@ -93,8 +90,7 @@ class ByPhase:
 
     @staticmethod
     def of(made: Convolution, size: int, target: Target) -> ByPhase | None:
-        """The program with tiles of `size` results, if it has one that gains and what a thread
-        needs stays in its cache."""
+        """The program with tiles of `size` results, if it gains and fits a core's cache."""
         if made.lane is not None or made.folds or all(w.step == 1 for w in made.windows):
             return None
         axes = [
@@ -215,8 +211,7 @@ class ByPhase:
         return finished(FusionGroup(rows, tuple(nests), tuple(local)))
 
     def _results(self, u: Tensor, v: Tensor) -> FusionGroup:
-        """Transform the products of a part of the first axis along the second one, while they are
-        in the nearest cache."""
+        """Transform a part of the first axis along the second one, in the nearest cache."""
         made, (first, *others) = self.made, self.axes
         batch, low = places_of(*made.batch), self.low.affine()
         most = max(part.count for part in first.parts)
@@ -252,8 +247,7 @@ class ByPhase:
     def _products(
         self, u: Tensor, v: Tensor, m: Tensor, first: Part, begin: int
     ) -> Iterator[Nest]:
-        """The products of a part of the first axis, whose rows begin at `begin`, with all of the
-        second one."""
+        """Products of rows from `begin` of the first axis, with all of the second one."""
         made = self.made
         batch, channels = places_of(*made.batch), places_of(*self.channels)
         around, shared, low = places_of(*self.around), places_of(*made.shared), self.low.affine()

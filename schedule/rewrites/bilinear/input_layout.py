@@ -9,8 +9,8 @@ from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, fresh, places_of
-from loopwright.schedule.program.nest import Nest, stride
+from loopwright.schedule.program.canonical import Program, places_of
+from loopwright.schedule.program.nest import Nest, fresh, stride
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.bilinear.match import Convolution, folded

@@ -18,9 +18,9 @@ from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.numerics import BOUND
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import fresh, moved, placed, places_of
+from loopwright.schedule.program.canonical import moved, placed, places_of
 from loopwright.schedule.program.fusion import inlined
-from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.program.nest import Nest, extent, fresh, stride
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import TileOrigin
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, bilinear
@@ -57,13 +57,13 @@ class Window:
 
 
 def bounded(windows: Sequence[Window], channels: int) -> bool:
-    """Return whether rounding errors are at most `BOUND` times the bound of the direct sum. In a
-    window, the largest element of a channel stands for the channel. With more than two results of
-    an algorithm, the window of one meets elements that are of the others' alone.
+    """Return whether rounding errors are at most `BOUND` times the bound of the direct sum, the
+    largest element of a channel in a window standing for the channel.
 
-    A sum of n terms errs by at most n roundings of the sum of their sizes. Here n is the products
-    that are added up and the terms of the three transforms, and sizes are what these make of
-    windows and weights that are as large as their largest elements everywhere.
+    A sum of n terms errs by at most n roundings of the sum of their sizes: n are the products that
+    are added up and the terms of the three transforms, of windows and weights that are as large as
+    their largest elements everywhere. With more than two results, a window meets elements of
+    others.
     """
     if any(w.algorithm.results > 2 for w in windows):
         return False
@@ -112,8 +112,7 @@ class Convolution:
         return within(read, value)
 
     def padded_by(self, nest: Nest) -> bool:
-        """Return whether a nest does nothing but put constants around something with channels
-        last, to make the data."""
+        """Return whether a nest only puts constants around something with channels last."""
         body = nest.body
         simple = nest.reducer is None and nest.epilogue is None and not nest.also
         if not simple or not isinstance(body, Select):
@@ -129,8 +128,7 @@ class Convolution:
 
     @property
     def folds(self) -> dict[int, Window]:
-        """The axes of the data of which the phases belong beside the channels, since these alone
-        are too few for a vector."""
+        """Axes of the data whose phases join the channels, which are too few for a vector."""
         if extent(self.channels[-1]) >= BILINEAR.vector_channels or self.lane is not None:
             return {}
         found = {
@@ -190,8 +188,7 @@ class Convolution:
         )
 
     def joins(self, other: Convolution) -> bool:
-        """Return whether both are components of one result, which differ in what they read and
-        write of the same tensors alone."""
+        """Return whether two convolutions are components of one result."""
         one, two = self.nest, other.nest
         return (
             (one.out, one.axes, one.reduce) == (two.out, two.axes, two.reduce)
@@ -257,8 +254,7 @@ def merged(parts: Sequence[Index], axes: Sequence[Index]) -> tuple[tuple[Index, 
 
 
 def within(read: Read, value: Expr) -> Expr:
-    """The value of what is read, and 0 behind the end of the tensor, where only phases with fewer
-    taps read."""
+    """The element read, and 0 behind the tensor, where only phases with fewer taps read."""
     for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
         if p.bounds({i: extent(i) for i in p.indices()})[1] >= size:
             inside = Binary("lt", IndexValue(p), Const(size, "int32"))

@@ -24,14 +24,8 @@ _POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2")))
 
 @dataclass(frozen=True)
 class Bilinear:
-    """`y = A ((G g) ⊙ (B d))`.
-
-    Attributes
-    ----------
-    results: m, elements of y.
-    inner, outer, data: G, of shape (multiplications, r); A, (m, multiplications); B,
-        (multiplications, elements of d).
-    """
+    """`y = A ((G g) ⊙ (B d))` with m `results` in y: `inner` is G, of shape (multiplications, r),
+    `outer` is A, (m, multiplications), and `data` is B, (multiplications, elements of d)."""
 
     results: int
     inner: Matrix
@@ -54,8 +48,7 @@ class Bilinear:
 
     @functools.cached_property
     def amplification(self) -> float:
-        """A bound of what is added up for a result, over |d| ≤ 1 and |g| ≤ 1: r in the sum
-        itself."""
+        """A bound of a result's terms, over |d| ≤ 1 and |g| ≤ 1: r in the sum itself."""
         sizes = [_total(g) * _total(d) for g, d in zip(self.inner, self.data, strict=True)]
         return max(sum(abs(float(a)) * size for a, size in zip(row, sizes)) for row in self.outer)
 

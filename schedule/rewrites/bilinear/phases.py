@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from loopwright.dsl.expr import Binary, Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.schedule.program.canonical import fresh, moved, placed, places_of, written
-from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.program.canonical import moved, placed, places_of, written
+from loopwright.schedule.program.nest import Nest, extent, fresh, stride
 from loopwright.schedule.program.plan import FusionGroup, TileOrigin, finished
 from loopwright.schedule.rewrites.bilinear.match import (
     Convolution,
@@ -38,12 +38,9 @@ class Block:
 
 
 class Phases:
-    """The program that computes a convolution otherwise, or several phases of one at a time:
-    their products are one nest, and what is read or written for one waits in the cache for the
-    others.
-
-    With `block`, a loop over blocks stands around everything but the weights: the transformed data
-    and the products of a block stay in its thread's cache."""
+    """The program that computes a convolution otherwise, or several phases of one at a time: their
+    products are one nest. With `block`, a loop over blocks stands around all but the weights: what
+    a block makes stays in its thread's cache."""
 
     def __init__(self, phases: list[Convolution], block: Block | None) -> None:
         first = phases[0]

@@ -26,7 +26,6 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.schedule.program.canonical import (
     drop_units,
-    fresh,
     merge_axes,
     moved,
     placed,
@@ -35,7 +34,7 @@ from loopwright.schedule.program.canonical import (
     written,
 )
 from loopwright.schedule.program.constants import constants_of
-from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.program.nest import Nest, extent, fresh, stride
 from loopwright.schedule.program.plan import (
     FusionGroup,
     TileOrigin,
@@ -148,13 +147,9 @@ def _error_growth(levels: int) -> float:
 
 @dataclass(frozen=True)
 class _Product:
-    """A nest that is a matrix product, and the program that computes it otherwise.
-
-    Attributes
-    ----------
-    left, right: its operands; along `columns` of the right one the result is contiguous.
-    rows, depth, columns: the axes that are halved: of the left one, of both, of the right one.
-    """
+    """A nest that is a matrix product of `left` and `right`, and the program that computes it
+    otherwise. `rows`, `depth` and `columns` are halved; along `columns` the result is
+    contiguous."""
 
     nest: Nest
     left: Read
@@ -214,10 +209,9 @@ class _Product:
         return tuple(a for a in self.nest.axes if a in _axes(self.left) and a != self.rows)
 
     def rows_at_once(self, target: Target) -> list[int]:
-        """Numbers of rows of blocks that may be computed at a time, all threads being busy. They
-        go from those of a register tile, what they make staying near, to three times as many as
-        the second-level cache has room for. With more rows, the right operand's sums are read less
-        often."""
+        """Numbers of rows of blocks at a time for which all threads are busy, from those of a
+        register tile to three times as many as the second-level cache has room for: with more
+        rows, the right operand's sums are read less often."""
         images = math.prod(map(extent, self.around))
         sizes = (math.prod(map(extent, axes)) for axes in (_axes(self.left), self.nest.axes))
         row = sum(sizes) * self.more / (images * self.tiles) * item_bytes(self.left.dtype)

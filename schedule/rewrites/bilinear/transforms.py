@@ -15,8 +15,8 @@ from fractions import Fraction
 from loopwright.dsl.expr import Binary, Const, Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.schedule.program.canonical import fresh, places_of
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.canonical import places_of
+from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.rewrites.bilinear.matrices import Matrix
 
 Place = tuple[Affine, ...]
@@ -25,14 +25,8 @@ _LANES = (32, 16, 8)
 
 @dataclass(frozen=True)
 class Transform:
-    """Products of an array with matrices, one for each of its first axes.
-
-    Attributes
-    ----------
-    out: what is written.
-    source: an element of the array.
-    write: where an element of the result stands, and what is written there.
-    """
+    """Products of an array with matrices, one for each of its first axes: `source` reads an
+    element, and `write` says where an element of `out` stands, and what is written there."""
 
     out: Tensor
     source: Callable[[Place], Expr]
@@ -41,8 +35,7 @@ class Transform:
     def nests(
         self, matrices: list[Matrix], inner: tuple[Index, ...], names: set[str]
     ) -> tuple[list[Nest], list[Tensor]]:
-        """Multiply by one matrix after the other, the last one first, through local tensors: the
-        nests, and these."""
+        """Nests that multiply by matrices, the last one first, and their local tensors."""
         nests: list[Nest] = []
         local: list[Tensor] = []
         source = self.source

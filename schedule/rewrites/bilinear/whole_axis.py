@@ -61,15 +61,9 @@ class Part:
 
 @dataclass(frozen=True)
 class AxisAlgorithm:
-    """The algorithm of a whole axis: `results ((weights w) ⊙ (data d))`.
-
-    Attributes
-    ----------
-    weights: what the taps are multiplied by, of shape (weights, taps).
-    parts: which rows are multiplied by which weights.
-    data, results: how the rows are made of the data, and the results of the rows.
-    error_growth: how much larger rounding errors may be than in the sums themselves.
-    """
+    """The algorithm of a whole axis, `results ((weights w) ⊙ (data d))`, with weights of shape
+    (weights, taps). `parts` say which rows are multiplied by which weights. Rounding errors may be
+    `error_growth` times those of the sums."""
 
     weights: Matrix
     parts: tuple[Part, ...]
@@ -101,8 +95,7 @@ class AxisAlgorithm:
 
 
 def axis_algorithm(axis: Axis, size: int) -> AxisAlgorithm | None:
-    """The algorithm of an axis with tiles of `size` results and the fewest products; None if it
-    has none."""
+    """The algorithm of an axis with tiles of `size` results and the fewest products, or None."""
     left = axis.count % size
     if left == axis.count or (left and any(len(p) > 2 for p in axis.phases)):
         return None
@@ -112,8 +105,7 @@ def axis_algorithm(axis: Axis, size: int) -> AxisAlgorithm | None:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of `count` results, of windows of some taps that move by `step`; data outside of
-    `filled` is zero."""
+    """An axis of `count` results of taps that move by `step`; zero outside of `filled`."""
 
     count: int
     taps: int

@@ -16,7 +16,7 @@ import loopwright as lw
 from loopwright.codegen.build import program
 from loopwright.codegen.compile import compile_by, signature
 from loopwright.codegen.devices import cuda_driver
-from loopwright.codegen.gpu import compile as gpu_compile
+from loopwright.codegen.gpu import source as gpu_source
 from loopwright.codegen.gpu.library import GpuLibrary, load_code
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import DeviceLostError, LibraryError, ShapeError
@@ -31,7 +31,7 @@ DRIVER = ctypes.CDLL("libcuda.so.1")
 def compiler(monkeypatch, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     monkeypatch.setattr(
-        gpu_compile, "compile_cuda", lambda source, arch, portable: (emulated(source, folder), ())
+        gpu_source, "compile_cuda", lambda source, arch, portable: (emulated(source, folder), ())
     )
 
 
@@ -227,7 +227,7 @@ def test_a_blob_is_loaded_and_timed_without_the_builder():
 
 
 def test_code_for_another_gpu_is_an_error_with_a_remedy(monkeypatch):
-    monkeypatch.setattr(gpu_compile, "compile_cuda", lambda s, a, portable: (b"other\0", ()))
+    monkeypatch.setattr(gpu_source, "compile_cuda", lambda s, a, portable: (b"other\0", ()))
     made = program(product(), None, resolve("cuda"))
     with pytest.raises(LibraryError, match=r"compiled for another GPU .*build it for this GPU"):
         load_code(signature(made, "k"), compile_by(made).objects[0])

@@ -18,9 +18,9 @@ import loopwright as lw
 from loopwright.explore.strategies.unlearned import RandomSearch
 from loopwright.measure.device import DeviceError, TimeUpError
 from loopwright.measure.fleet import cluster, crew
+from loopwright.measure.fleet.cluster import look
 from loopwright.measure.fleet.device import FleetDevice
 from loopwright.measure.fleet.nodes import drained
-from loopwright.measure.fleet.view import look
 from loopwright.measure.remote.route import SSH
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target

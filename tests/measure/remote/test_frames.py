@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from loopwright.codegen.library.linker import architecture, find_compiler
 from loopwright.dsl.errors import BuildError
+from loopwright.measure.remote.bootstrap import ARCHITECTURES, triple_of, worker_program
 from loopwright.measure.remote.frames import (
     HEADER_BYTES,
     MAGIC,
@@ -27,7 +28,6 @@ from loopwright.measure.remote.frames import (
     LinkError,
     encode,
 )
-from loopwright.measure.remote.program import ARCHITECTURES, triple_of, worker_program
 from tests.measure.remote import links
 
 

@@ -21,10 +21,10 @@ from loopwright.measure.remote import bootstrap
 from loopwright.measure.remote import link as links_module
 from loopwright.measure.remote import session as sessions
 from loopwright.measure.remote import stream as streams
+from loopwright.measure.remote.bootstrap import Program
 from loopwright.measure.remote.facts import Facts
 from loopwright.measure.remote.frames import HEADER_BYTES, Kind, LinkError, encode
 from loopwright.measure.remote.link import Link
-from loopwright.measure.remote.program import Program
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing
 from loopwright.schedule.target import Target

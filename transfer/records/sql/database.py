@@ -21,14 +21,10 @@ PATIENCE = 60
 
 
 class Database(ABC):
-    """A connection per process, opened when first needed; threads take turns, briefly.
-
-    There is one writer at a time, and readers do not wait for it.
-    """
+    """A connection per process, opened when first needed; threads take turns, with one writer."""
 
     def __init__(self, shown: str, create: bool) -> None:
-        """`shown` names the database in messages; `create` makes the tables where there are
-        none."""
+        """`shown` names the database in messages; `create` makes missing tables."""
         self._shown, self._create = shown, create
         self._engine: Engine | None = None
         self._lock = threading.RLock()

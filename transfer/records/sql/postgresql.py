@@ -89,7 +89,7 @@ class PostgresDatabase(Database):
                 try:
                     return work(self._opened())
                 except DBAPIError as error:
-                    if not _is_lost(error):
+                    if not (isinstance(error, OperationalError) and _state(error) in _LOST):
                         raise
                     self.disconnect()
                     now = time.monotonic()
@@ -162,7 +162,3 @@ def _url(server: Server) -> URL:
 
 def _state(error: DBAPIError) -> str | None:
     return getattr(error.orig, "sqlstate", None)
-
-
-def _is_lost(error: DBAPIError) -> bool:
-    return isinstance(error, OperationalError) and _state(error) in _LOST

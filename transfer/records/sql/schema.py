@@ -48,8 +48,7 @@ def layout_of(connection: Connection) -> int | None:
 
 
 def prepare(connection: Connection) -> None:
-    """Bring a database to `LAYOUT` in the connection's transaction. Raises `RecordError` as
-    `layout_of`."""
+    """Bring a database to `LAYOUT` in a transaction. Raises `RecordError` as `layout_of`."""
     layout = layout_of(connection)  # another process may have been faster
     if layout == LAYOUT:
         return

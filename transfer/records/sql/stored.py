@@ -22,10 +22,7 @@ from loopwright.transfer.records.sql.tables import measured, records, settings, 
 
 
 class Stored:
-    """The records in a database, which is opened when first used.
-
-    Every method raises `RecordError` for a database that cannot be used, and for what is damaged.
-    """
+    """The records in a database, which is opened when first used. Methods raise `RecordError`."""
 
     def __init__(self, location: Location, create: bool) -> None:
         self.database: Database
@@ -83,8 +80,7 @@ class Stored:
     def best_of(
         self, group: Sequence[int], cache: str | None, among: Callable[[Config], bool]
     ) -> Record | None:
-        """The best record of settings whose costs compare, of a config that is `among` those
-        asked for."""
+        """The best record of comparable settings, of a config that is `among` some."""
         return best_of(self.database, group, cache, among)
 
     def digests(self, after: int, size: int) -> dict[bytes, int]:
@@ -94,7 +90,7 @@ class Stored:
         return dict(self.database.read(query))
 
     def known(self, names: Sequence[bytes]) -> frozenset[bytes]:
-        """Which of some digests are those of records."""
+        """Those of some digests that records have."""
         query = select(records.c.digest).where(records.c.digest.in_(names))
         return frozenset(name for (name,) in self.database.read(query))
 

@@ -38,9 +38,7 @@ def _attention(call: Call) -> Value:
         if call.get(name):
             raise call.unsupported(f"its {name} is not supported; export without it")
     x, weights = call.value(0), call.value(1)
-    made = product(call, x, weights)
-    if call.has(2):
-        made = call.broadcast([made, call.value(2)], operators.add)
+    made = call.plus(product(call, x, weights), 2)
     size, count = shape_of(weights)[1] // 3, int(call.get("num_heads"))
     sides = [take(call, made, 2, np.arange(size * n, size * (n + 1)), "heads") for n in range(3)]
     return _attended(call, [heads(call, side, count) for side in sides], 3, 5)
@@ -75,16 +73,22 @@ def heads(call: Call, x: Value, count: int) -> Value:
     return transposed(call, reshaped(call, x, (batch, length, count, size // count)), (0, 2, 1, 3))
 
 
+def joined_heads(call: Call, x: Value) -> Value:
+    """The inverse of `heads`."""
+    batch, count, length, size = shape_of(x)
+    return reshaped(call, transposed(call, x, (0, 2, 1, 3)), (batch, length, count * size))
+
+
 def _attended(call: Call, sides: Sequence[Value], mask: int, bias: int) -> Value:
     """Values weighted by the products of queries and keys; the numbers of the inputs that are a
     mask and what is added to the products."""
     queries, keys, values = sides
-    batch, count, length, size = shape_of(queries)
+    batch, _, length, size = shape_of(queries)
     scale = float(call.get("scale") or 1 / math.sqrt(size))
     scores = call.as_tensor(product(call, queries, transposed(call, keys, (0, 1, 3, 2))))
     shape, dtype = shape_of(scores), scores.dtype
     hidden = _mask(call, mask, batch, shape[-1])
-    added = call.value(bias) if call.has(bias) else None
+    added = call.optional(bias)
     causal = bool(call.get("unidirectional", 0))
 
     def score(*i: Index) -> Expr:
@@ -95,8 +99,7 @@ def _attended(call: Call, sides: Sequence[Value], mask: int, bias: int) -> Value
         return f.where(k <= q + (shape[-1] - length), x, -math.inf) if causal else x
 
     weights = ops.softmax(define("scores", shape, score), -1)
-    made = transposed(call, product(call, weights, values), (0, 2, 1, 3))
-    return reshaped(call, made, (batch, length, count * shape_of(values)[-1]))
+    return joined_heads(call, product(call, weights, values))
 
 
 def _mask(call: Call, number: int, batch: int, length: int) -> Mask | None:

@@ -16,7 +16,7 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import Call, Value, define, gathered, operator, shape_of
-from loopwright.graph.importers.onnx.microsoft.attention import heads
+from loopwright.graph.importers.onnx.microsoft.attention import heads, joined_heads
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
@@ -46,11 +46,7 @@ def _rotary(call: Call) -> Value:
     turned = _turned(call, x, (2, 3), place, bool(call.get("interleaved", 0)))
     scale = float(call.get("scale", 1.0))
     turned = turned if scale == 1 else call.broadcast([turned], lambda v: v * scale)
-    return (
-        turned
-        if len(shape) == 4
-        else reshaped(call, transposed(call, turned, (0, 2, 1, 3)), shape)
-    )
+    return turned if len(shape) == 4 else joined_heads(call, turned)
 
 
 @operator(
@@ -95,7 +91,7 @@ def _group_query(call: Call) -> list[Value]:
     )
     weights = ops.softmax(_scores(call, scores, past, (size, count // shared, length)), -1)
     made = reshaped(call, product(call, weights, values), (batch, count, length, size))
-    made = reshaped(call, transposed(call, made, (0, 2, 1, 3)), (batch, length, count * size))
+    made = joined_heads(call, made)
     return [made, keys, values][: len(call.outputs)]
 
 
@@ -151,7 +147,7 @@ def _scores(call: Call, products: Value, past: Past, sizes: tuple[int, int, int]
     scale = float(call.get("scale", 0.0) or 1 / math.sqrt(size))
     cap, window = float(call.get("softcap", 0.0)), int(call.get("local_window_size", -1))
     tensor = call.as_tensor(products)
-    bias = call.value(10) if call.has(10) else None
+    bias = call.optional(10)
 
     def body(b: Index, h: Index, r: Index, t: Index) -> Expr:
         x: Expr = tensor[b, h, r, t] * scale

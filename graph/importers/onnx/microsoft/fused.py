@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from loopwright.dsl import functions as f
-from loopwright.dsl.expr import Expr
 from loopwright.graph.importers.onnx.call import OPERATORS, Call, Value, operator, shape_of
+from loopwright.graph.importers.onnx.operators.activations import activation
 from loopwright.graph.importers.onnx.operators.convolution import convolved
-from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import transposed
+
+_ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
 
 
 @operator("com.microsoft:FusedMatMul", "com.microsoft:TransposeMatMul")
@@ -30,38 +30,24 @@ def _fused_matmul(call: Call) -> Value:
 
 @operator("com.microsoft:FusedConv")
 def _fused_conv(call: Call) -> Value:
-    made: Value = convolved(
-        call, call.tensor(0), call.value(1), call.value(2) if call.has(2) else None
-    )
-    if call.has(3):
-        made = call.broadcast([made, call.value(3)], lambda a, b: a + b)
-    activation = _activation(call)
-    return made if activation is None else call.broadcast([made], activation)
+    made = convolved(call, call.tensor(0), call.value(1), call.optional(2))
+    return _activated(call, call.plus(made, 3))
 
 
 @operator("com.microsoft:FusedGemm")
 def _fused_gemm(call: Call) -> Value:
     made = OPERATORS["Gemm"](call)
     assert not isinstance(made, Sequence)
-    activation = _activation(call)
-    return made if activation is None else call.broadcast([made], activation)
+    return _activated(call, made)
 
 
-def _activation(call: Call) -> Callable[[Expr], Expr] | None:
-    """The last step of a fused convolution or product, of each element."""
+def _activated(call: Call, made: Value) -> Value:
+    """A fused convolution or product, put through its last step."""
     name = call.get("activation", "")
     given = call.get("activation_params")
     if given is None:
         given = [call.get(f"activation_{each}", 0.0) for each in ("alpha", "beta")]
     a, b = [*map(float, given), 0.0, 0.0][:2]
-    rules: dict[str, Callable[[Expr], Expr]] = {
-        "Relu": lambda x: f.max(x, 0),
-        "Tanh": f.tanh,
-        "Sigmoid": f.sigmoid,
-        "LeakyRelu": lambda x: f.where(x >= 0, x, x * a),
-        "Clip": lambda x: within(x, a, b),
-        "HardSigmoid": lambda x: within(x * a + b, 0, 1),
-    }
-    if name and name not in rules:
-        raise call.unsupported(f"its activation is {name!r}; it may be {', '.join(rules)}")
-    return rules.get(name)
+    if name and name not in _ACTIVATIONS:
+        raise call.unsupported(f"its activation is {name!r}; it may be {', '.join(_ACTIVATIONS)}")
+    return call.broadcast([made], activation(name, a, b)) if name else made

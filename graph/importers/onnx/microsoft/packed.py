@@ -57,7 +57,7 @@ def _matmul_n_bits(call: Call) -> Value:
         real = (numbers - zero[..., None]) * scale[..., None]
         weights = real.reshape(rows, -1)[:, :columns].T.astype(call.dtype())
         made = product(call, call.value(0), np.ascontiguousarray(weights))
-    return call.broadcast([made, call.value(5)], operators.add) if call.has(5) else made
+    return call.plus(made, 5)
 
 
 def _few_rows(

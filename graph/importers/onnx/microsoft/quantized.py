@@ -31,7 +31,7 @@ for _name in ("QuantizeLinear", "DequantizeLinear"):
 
 def _real(call: Call, place: int, axis: int | None = None) -> Tensor:
     """A quantized input as float32, its scale and zero point being the next two."""
-    x = without_zero(call, call.value(place), _optional(call, place + 2), axis)
+    x = without_zero(call, call.value(place), call.optional(place + 2), axis)
     scale = call.value(place + 1)
     if shape_of(scale) in ((), (1,)):
         return define("real", shape_of(x), lambda *i: f.cast(x[i], "float32") * call.single(scale))
@@ -41,10 +41,6 @@ def _real(call: Call, place: int, axis: int | None = None) -> Tensor:
         shape_of(x),
         lambda *i: f.cast(x[i], "float32") * own[i[-1 if axis is None else axis]],
     )
-
-
-def _optional(call: Call, place: int) -> Value | None:
-    return call.value(place) if call.has(place) else None
 
 
 def _rounded(call: Call, x: Value, scale: int) -> Value:
@@ -113,35 +109,30 @@ def _gemm(call: Call) -> Value:
         transposed(call, side, (1, 0)) if call.get(name, 0) else side
         for side, name in ((a, "transA"), (b, "transB"))
     ]
-    values: list[Value] = [product(call, *sides), call.value(1), call.value(4)]
-    if call.has(6):
-        values[0] = call.broadcast([values[0], call.value(6)], operators.add)
+    values = [call.plus(product(call, *sides), 6), call.value(1), call.value(4)]
     alpha = float(call.get("alpha", 1.0))
     made = call.broadcast(values, lambda x, s, t: f.cast(x, "float32") * s * t * alpha)
     return _rounded(call, made, 7) if call.has(7) else made
 
 
-@operator("com.microsoft:MatMulIntegerToFloat")
-def _matmul_to_float(call: Call) -> Value:
-    return _made_real(call)
-
-
 def _made_real(call: Call) -> Value:
     """A product of integers, times two scales, with a bias."""
-    a = without_zero(call, call.value(0), _optional(call, 4), len(call.shape(0)) - 2)
-    b = without_zero(call, call.value(1), _optional(call, 5), len(call.shape(1)) - 1)
+    a = without_zero(call, call.value(0), call.optional(4), len(call.shape(0)) - 2)
+    b = without_zero(call, call.value(1), call.optional(5), len(call.shape(1)) - 1)
     values: list[Value] = [product(call, a, b), call.value(2), call.value(3)]
     made = call.broadcast(values, lambda x, s, t: f.cast(x, "float32") * s * t)
-    return call.broadcast([made, call.value(6)], operators.add) if call.has(6) else made
+    return call.plus(made, 6)
+
+
+operator("com.microsoft:MatMulIntegerToFloat")(_made_real)
 
 
 @operator("com.microsoft:DynamicQuantizeMatMul")
 def _dynamic_matmul(call: Call) -> Value:
     made = OPERATORS["DynamicQuantizeLinear"](call)
     assert isinstance(made, Sequence)
-    rest = [call.inputs[n] if call.has(n) else None for n in range(1, 5)]
     x, scale, zero = made
-    weights, step, own, bias = rest
+    weights, step, own, bias = map(call.optional, range(1, 5))
     inputs = (x, weights, scale, step, zero, own, bias)
     return _made_real(replace(call, inputs=inputs))
 

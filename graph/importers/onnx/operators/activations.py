@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,10 +14,42 @@ from loopwright.graph.importers.onnx.call import Call, Value, operator, shape_of
 from loopwright.graph.importers.onnx.operators.elementwise import within
 
 
-@operator("LeakyRelu")
-def _leaky_relu(call: Call) -> Value:
-    slope = call.get("alpha", 0.01)
-    return call.each(lambda x: f.where(x >= 0, x, x * slope))
+def _softplus(x: Expr) -> Expr:
+    return f.max(x, 0) + f.log(1 + f.exp(-f.abs(x)))
+
+
+_RULES: dict[str, tuple[Callable[..., Expr], tuple[float, ...]]] = {
+    "Affine": (lambda x, a, b: x * a + b, (1.0, 0.0)),
+    "Celu": (
+        lambda x, a: f.max(x, 0) + f.min((f.exp(f.min(x, 0) * (1 / a)) - 1) * a, 0),
+        (1.0,),
+    ),
+    "Clip": (within, (0.0, 0.0)),
+    "Elu": (lambda x, a: f.where(x > 0, x, (f.exp(f.min(x, 0)) - 1) * a), (1.0,)),
+    "HardSigmoid": (lambda x, a, b: within(x * a + b, 0, 1), (0.2, 0.5)),
+    "LeakyRelu": (lambda x, a: f.where(x >= 0, x, x * a), (0.01,)),
+    "Mish": (lambda x: x * f.tanh(_softplus(x)), ()),
+    "Relu": (lambda x: f.max(x, 0), ()),
+    "ScaledTanh": (lambda x, a, b: f.tanh(x * b) * a, (1.0, 1.0)),
+    "Sigmoid": (f.sigmoid, ()),
+    "Softplus": (_softplus, ()),
+    "Softsign": (lambda x: x / (1 + f.abs(x)), ()),
+    "Tanh": (f.tanh, ()),
+    "ThresholdedRelu": (lambda x, a: f.where(x > a, x, 0), (1.0,)),
+}
+"""Functions of an element and of `alpha` and `beta`, and the defaults of these."""
+
+
+def activation(name: str, *given: float | None) -> Callable[[Expr], Expr]:
+    """A function of elements by its name, with its `alpha` and `beta` where they are given."""
+    rule, defaults = _RULES[name]
+    values = [d if g is None else float(g) for d, g in zip(defaults, (*given, None, None))]
+    return lambda x: rule(x, *values)
+
+
+@operator(*sorted(_RULES.keys() - {"Affine", "Clip", "ScaledTanh"}))
+def _activation(call: Call) -> Value:
+    return call.each(activation(call.op, call.get("alpha"), call.get("beta")))
 
 
 @operator("PRelu")
@@ -37,12 +70,6 @@ def _prelu(call: Call) -> Value:
     return call.broadcast([x, slope], lambda a, s: f.where(a >= 0, a, a * s))
 
 
-@operator("Elu")
-def _elu(call: Call) -> Value:
-    alpha = call.get("alpha", 1.0)
-    return call.each(lambda x: f.where(x > 0, x, (f.exp(f.min(x, 0)) - 1) * alpha))
-
-
 @operator("Selu")
 def _selu(call: Call) -> Value:
     alpha, gamma = (
@@ -52,40 +79,6 @@ def _selu(call: Call) -> Value:
     return call.each(
         lambda x: f.where(x > 0, x * gamma, (f.exp(f.min(x, 0)) - 1) * (alpha * gamma))
     )
-
-
-@operator("Celu")
-def _celu(call: Call) -> Value:
-    alpha = call.get("alpha", 1.0)
-    return call.each(
-        lambda x: f.max(x, 0) + f.min((f.exp(f.min(x, 0) * (1 / alpha)) - 1) * alpha, 0)
-    )
-
-
-@operator("ThresholdedRelu")
-def _thresholded_relu(call: Call) -> Value:
-    alpha = call.get("alpha", 1.0)
-    return call.each(lambda x: f.where(x > alpha, x, 0))
-
-
-@operator("HardSigmoid")
-def _hard_sigmoid(call: Call) -> Value:
-    alpha, beta = call.get("alpha", 0.2), call.get("beta", 0.5)
-    return call.each(lambda x: within(x * alpha + beta, 0, 1))
-
-
-@operator("Softplus")
-def _softplus(call: Call) -> Value:
-    return call.each(_softly)
-
-
-def _softly(x: Expr) -> Expr:
-    return f.max(x, 0) + f.log(1 + f.exp(-f.abs(x)))
-
-
-@operator("Mish")
-def _mish(call: Call) -> Value:
-    return call.each(lambda x: x * f.tanh(_softly(x)))
 
 
 @operator("Gelu", "com.microsoft:Gelu")

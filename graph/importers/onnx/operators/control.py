@@ -164,8 +164,8 @@ def _scanned(call: Call, inputs: Sequence[Value], count: int) -> list[Value]:
     """States and sequences, the last `count` inputs, put through the body step by step."""
     body = call.get("body")
     states, sequences = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
-    axes = _list(call, "scan_input_axes", count)
-    back = _list(call, "scan_input_directions" if call.version >= 9 else "directions", count)
+    axes = call.numbers("scan_input_axes", count)
+    back = call.numbers("scan_input_directions" if call.version >= 9 else "directions", count)
     rows = []
     for value, axis, backward in zip(sequences, axes, back):
         at = call.checked_axis(axis, len(shape_of(value)))
@@ -180,13 +180,9 @@ def _scanned(call: Call, inputs: Sequence[Value], count: int) -> list[Value]:
         return results[: len(states)], results[len(states) :]
 
     outs = len(body.output) - len(states)
-    ways = [bool(n) for n in _list(call, "scan_output_directions", outs)]
+    ways = [bool(n) for n in call.numbers("scan_output_directions", outs)]
     last, made = repeated(call, Iterations(lengths[0], states, rows, ways, step))
-    return [*last, *map(_placed, [call] * outs, made, _list(call, "scan_output_axes", outs))]
-
-
-def _list(call: Call, name: str, count: int) -> list[int]:
-    return [int(n) for n in call.get(name) or [0] * count]
+    return [*last, *map(_placed, [call] * outs, made, call.numbers("scan_output_axes", outs))]
 
 
 def _placed(call: Call, value: Value, axis: int) -> Value:

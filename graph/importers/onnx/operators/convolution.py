@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,15 @@ from loopwright.dsl import ops
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor, pad
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    Value,
+    all_of,
+    define,
+    operator,
+    shape_of,
+)
 from loopwright.graph.importers.onnx.operators.linear import requantized, without_zero
 
 Pads = tuple[tuple[int, int], ...]
@@ -33,8 +41,7 @@ class Window:
         """The window of a call over axes of `spatial` extents."""
         rank = len(extent)
         _check_kernel(call, extent)
-        stride = _each(call, "strides", rank)
-        dilation = _each(call, "dilations", rank)
+        stride, dilation = (call.numbers(name, rank, 1) for name in ("strides", "dilations"))
         reach = [d * (k - 1) + 1 for d, k in zip(dilation, extent)]
         auto = call.get("auto_pad", "NOTSET")
         if auto.startswith("SAME"):
@@ -46,7 +53,7 @@ class Window:
         elif auto == "VALID":
             pads = [(0, 0)] * rank
         else:
-            given = [int(p) for p in call.get("pads") or [0] * (2 * rank)]
+            given = call.numbers("pads", 2 * rank)
             pads = list(zip(given[:rank], given[rank:]))
         return Window(tuple(extent), tuple(stride), tuple(dilation), tuple(pads))
 
@@ -63,15 +70,11 @@ def _check_kernel(call: Call, extent: Sequence[int]) -> None:
         raise call.unsupported(f"its kernel_shape is {list(stated)}; it may be {own} here")
 
 
-def _each(call: Call, name: str, rank: int) -> list[int]:
-    return [int(n) for n in call.get(name) or [1] * rank]
-
-
 @operator("Conv")
 def _conv(call: Call) -> Value:
     w = call.value(1)
     call.check_shape(2, shape_of(w)[0])
-    return convolved(call, call.tensor(0), w, call.value(2) if call.has(2) else None)
+    return convolved(call, call.tensor(0), w, call.optional(2))
 
 
 def convolved(call: Call, x: Tensor, w: Value, bias: Value | None) -> Value:
@@ -85,17 +88,31 @@ def convolved(call: Call, x: Tensor, w: Value, bias: Value | None) -> Value:
     def made(w: Value, bias: Value | None) -> Tensor:
         return _convolution(call, x, call.as_tensor(w), bias, window, groups)
 
-    def scaled(factor: Array, summand: Array) -> Tensor:
-        assert isinstance(w, np.ndarray)
-        factor = np.broadcast_to(factor, weights[:1])
-        shifted = summand if bias is None else bias * factor + summand
-        shifted = np.ascontiguousarray(np.broadcast_to(shifted, weights[:1])).astype(w.dtype)
-        by_channel = factor.reshape(-1, *(1,) * (len(weights) - 1))
-        return made((w * by_channel).astype(w.dtype), shifted)
+    ones = (1,) * (len(weights) - 1)
+    return _scalable(call, made, w, bias, weights[0], lambda factor: factor.reshape(-1, *ones))
 
+
+def _scalable(
+    call: Call,
+    made: Callable[[Value, Value | None], Tensor],
+    w: Value,
+    bias: Value | None,
+    channels: int,
+    shaped: Callable[[Array], Array],
+) -> Tensor:
+    """A convolution. Of known weights, `call.scaled` learns how its channels are scaled; `shaped`
+    gives a factor of each channel the axes of the weights."""
     result = made(w, bias)
-    if isinstance(w, np.ndarray) and not isinstance(bias, Tensor):
-        call.scaled[result] = scaled
+    if not isinstance(w, np.ndarray) or isinstance(bias, Tensor):
+        return result
+
+    def scaled(factor: Array, summand: Array) -> Tensor:
+        factor = np.broadcast_to(factor, (channels,))
+        shifted = summand if bias is None else bias * factor + summand
+        shifted = np.ascontiguousarray(np.broadcast_to(shifted, (channels,))).astype(w.dtype)
+        return made((w * shaped(factor)).astype(w.dtype), shifted)
+
+    call.scaled[result] = scaled
     return result
 
 
@@ -139,11 +156,10 @@ def _over_axes(x: Tensor, w: Tensor, window: Window, groups: int) -> Tensor:
 @operator("ConvTranspose")
 def _conv_transpose(call: Call) -> Value:
     x, w = call.tensor(0), call.value(1)
-    bias = call.value(2) if call.has(2) else None
     weights, groups = shape_of(w), int(call.get("group", 1))
     rank = len(weights) - 2
-    stride, dilation = _each(call, "strides", rank), _each(call, "dilations", rank)
-    extra = [int(n) for n in call.get("output_padding") or [0] * rank]
+    stride, dilation = (call.numbers(name, rank, 1) for name in ("strides", "dilations"))
+    extra = call.numbers("output_padding", rank)
     _check_kernel(call, weights[2:])
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, weights[2:])]
     spatial = shape_of(x)[2:]
@@ -164,19 +180,11 @@ def _conv_transpose(call: Call) -> Value:
             given = _transposed(x, weights, out, pads, stride, dilation, groups)
         return _with_bias(call, given, bias)
 
-    def scaled(factor: Array, summand: Array) -> Tensor:
-        assert isinstance(w, np.ndarray)
-        channels = (weights[1] * groups,)
-        factor = np.broadcast_to(factor, channels)
-        shifted = summand if bias is None else bias * factor + summand
-        shifted = np.ascontiguousarray(np.broadcast_to(shifted, channels)).astype(w.dtype)
+    def shaped(factor: Array) -> Array:
         by = np.repeat(factor.reshape(groups, 1, -1), weights[0] // groups, 1)
-        return made((w * by.reshape(*weights[:2], *(1,) * rank)).astype(w.dtype), shifted)
+        return by.reshape(*weights[:2], *(1,) * rank)
 
-    result = made(w, bias)
-    if isinstance(w, np.ndarray) and not isinstance(bias, Tensor):
-        call.scaled[result] = scaled
-    return result
+    return _scalable(call, made, w, call.optional(2), weights[1] * groups, shaped)
 
 
 def _transposed_pads(
@@ -194,7 +202,7 @@ def _transposed_pads(
             less = total // 2
             pads.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
         return tuple(pads)
-    given = [int(p) for p in call.get("pads") or [0] * (2 * rank)]
+    given = call.numbers("pads", 2 * rank)
     return tuple(zip(given[:rank], given[rank:])) if auto != "VALID" else ((0, 0),) * rank
 
 
@@ -229,10 +237,7 @@ def _transposed(
             if s > 1:
                 tests.append(f.equal(spot % s, 0))
             at.append(spot // s if s > 1 else spot)
-        inside = tests[0]
-        for test in tests[1:]:
-            inside = inside & test
-        element = f.where(inside, x[(n, source, *at)], 0)
+        element = f.where(all_of(tests), x[(n, source, *at)], 0)
         return f.sum(element * w[(source, own, *taps)])
 
     return define("convtranspose", (shape_of(x)[0], per * groups, *out), body)
@@ -240,9 +245,8 @@ def _transposed(
 
 @operator("ConvInteger")
 def _conv_integer(call: Call) -> Value:
-    zeros = [call.value(n) if call.has(n) else None for n in (2, 3)]
-    x = without_zero(call, call.value(0), zeros[0])
-    w = without_zero(call, call.value(1), zeros[1], 0)
+    x = without_zero(call, call.value(0), call.optional(2))
+    w = without_zero(call, call.value(1), call.optional(3), 0)
     return convolved(call, x, w, None)
 
 
@@ -250,8 +254,7 @@ def _conv_integer(call: Call) -> Value:
 def _qlinear_conv(call: Call) -> Value:
     x = without_zero(call, call.value(0), call.value(2))
     w = without_zero(call, call.value(3), call.value(5), 0)
-    bias = call.value(8) if call.has(8) else None
-    sums = call.as_tensor(convolved(call, x, w, bias))
+    sums = convolved(call, x, w, call.optional(8))
     x_scale, w_scale = call.value(1), call.value(4)
 
     def body(*i: Index) -> Expr:
@@ -268,8 +271,8 @@ def _col2im(call: Call) -> Value:
     image, block = call.ints(1) or [], call.ints(2) or []
     rank = len(image)
     x, (batch, rows, _) = call.tensor(0), call.shape()
-    given = [int(p) for p in call.get("pads") or [0] * (2 * rank)]
-    stride, dilation = _each(call, "strides", rank), _each(call, "dilations", rank)
+    given = call.numbers("pads", 2 * rank)
+    stride, dilation = (call.numbers(name, rank, 1) for name in ("strides", "dilations"))
     spots = [
         (n + given[d] + given[rank + d] - dilation[d] * (block[d] - 1) - 1) // stride[d] + 1
         for d, n in enumerate(image)
@@ -284,9 +287,6 @@ def _col2im(call: Call) -> Value:
             tests += [spot >= 0, spot < spots[d] * stride[d], f.equal(spot % stride[d], 0)]
             row = row * block[d] + taps[d]
             column = column * spots[d] + spot // stride[d]
-        inside = tests[0]
-        for test in tests[1:]:
-            inside = inside & test
-        return f.sum(f.where(inside, x[n, row, column], 0))
+        return f.sum(f.where(all_of(tests), x[n, row, column], 0))
 
     return define("col2im", (batch, rows // size, *image), body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator as operators
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -54,8 +55,6 @@ _table(
         "Exp": f.exp,
         "Log": f.log,
         "Sqrt": f.sqrt,
-        "Tanh": f.tanh,
-        "Sigmoid": f.sigmoid,
         "Erf": f.erf,
         "Floor": f.floor,
         "Ceil": lambda a: f.ceil(a),
@@ -71,7 +70,6 @@ _table(
         "LessOrEqual": lambda a, b: a <= b,
         "Greater": lambda a, b: a > b,
         "GreaterOrEqual": lambda a, b: a >= b,
-        "Softsign": lambda a: a / (1 + f.abs(a)),
         "HardSwish": lambda a: a * within(a * (1 / 6) + 0.5, 0, 1),
         "Sin": lambda a: f.sin(a), "Cos": lambda a: f.cos(a), "Tan": lambda a: f.tan(a),
         "Asin": lambda a: f.asin(a), "Acos": lambda a: f.acos(a), "Atan": lambda a: f.atan(a),
@@ -83,6 +81,9 @@ _table(
         "BitwiseOr": lambda a, b: a | b,
         "BitwiseXor": lambda a, b: a ^ b,
         "BitwiseNot": lambda a: ~a,
+        "Sum": lambda *x: functools.reduce(operators.add, x),
+        "Max": lambda *x: functools.reduce(f.max, x),
+        "Min": lambda *x: functools.reduce(f.min, x),
     }
 )  # fmt: skip
 
@@ -175,37 +176,10 @@ def _cast(call: Call) -> Value:
     return value if call.dtype() == target else call.each(lambda x: f.cast(x, target), 0)
 
 
-@operator("Sum")
-def _sum(call: Call) -> Value:
-    return call.each(lambda *x: _chain(lambda a, b: a + b, x))
-
-
 @operator("Mean")
 def _mean(call: Call) -> Value:
     count = len(call.inputs)
-    return call.each(lambda *x: _chain(lambda a, b: a + b, x) * (1 / count))
-
-
-@operator("Max")
-def _max(call: Call) -> Value:
-    return call.each(lambda *x: _chain(f.max, x))
-
-
-@operator("Min")
-def _min(call: Call) -> Value:
-    return call.each(lambda *x: _chain(f.min, x))
-
-
-def _chain(op: Function, values: tuple[Expr, ...]) -> Expr:
-    result = values[0]
-    for value in values[1:]:
-        result = op(result, value)
-    return result
-
-
-@operator("Relu")
-def _relu(call: Call) -> Value:
-    return call.each(lambda x: f.max(x, 0))
+    return call.each(lambda *x: functools.reduce(operators.add, x) * (1 / count))
 
 
 @operator("Clip")

@@ -30,29 +30,23 @@ def _one_hot(call: Call) -> Value:
     indices, values = call.value(0), call.value(2)
     try:
         depth = call.integer(1)
-    except NotKnown:
-        if call.shapes[0] is None:
-            raise
-        depth = max(set(call.shapes[0]) - set(call.shape()), default=call.shapes[0][-1])
+    except NotKnown as reason:
+        stated = call.stated(reason)
+        depth = max(set(stated) - set(call.shape()), default=stated[-1])
     shape = shape_of(indices)
     axis = call.checked_axis(int(call.get("axis", -1)), len(shape) + 1)
-    off = (
-        (lambda: call.as_tensor(values)[0])
-        if isinstance(values, Tensor)
-        else (lambda: number(values[0], str(values.dtype)))
-    )
-    on = (
-        (lambda: call.as_tensor(values)[1])
-        if isinstance(values, Tensor)
-        else (lambda: number(values[1], str(values.dtype)))
-    )
+
+    def value(at: int) -> Expr:
+        if isinstance(values, Tensor):
+            return gathered(values, at)
+        return number(values[at], str(values.dtype))
 
     def body(*i: Index) -> Expr:
         element = f.cast(call.read(indices, (*i[:axis], *i[axis + 1 :])), "int64")
         place = f.cast(i[axis], "int64")
         # A negative index counts from the end; one outside of the range has no place.
         hit = f.equal(place, f.where(element < 0, element + depth, element))
-        return f.where(hit, on(), off())
+        return f.where(hit, value(1), value(0))
 
     return define("onehot", (*shape[:axis], depth, *shape[axis:]), body)
 

@@ -53,16 +53,13 @@ def product(call: Call, a: Value, b: Value) -> Value:
         flat = reshaped(call, a, (rows, left[-1]))
         weights = reshaped(call, b, right[-2:])
 
-        def scaled(factor: Array, summand: Array) -> Value:
-            return rows_of(factor, summand)
-
         def rows_of(factor: Array | None = None, summand: Array | None = None) -> Value:
             made = _scalable(call, flat, weights, factor, summand)
             return reshaped(call, made, (*left[:-1], right[-1]))
 
         made = rows_of()
         if isinstance(weights, np.ndarray) and isinstance(made, Tensor):
-            call.scaled[made] = scaled
+            call.scaled[made] = rows_of
         return made
     if len(left) == 2 and len(right) == 2:
         made = _scalable(call, a, b)
@@ -127,32 +124,24 @@ def without_zero(call: Call, x: Value, zero: Value | None, axis: int | None = No
     shape = shape_of(x)
     if zero is None or (isinstance(zero, np.ndarray) and not zero.any()):
         return define("widened", shape, lambda *i: f.cast(tensor[i], "int32"))
-    if shape_of(zero) in ((), (1,)):
-        return define(
-            "widened",
-            shape,
-            lambda *i: f.cast(tensor[i], "int32") - f.cast(call.single(zero), "int32"),
-        )
-    own = call.as_tensor(zero)
-    at = axis if axis is not None and len(shape_of(zero)) == 1 else None
+
+    def less(i: tuple[Index, ...]) -> Expr:
+        if shape_of(zero) in ((), (1,)):
+            return call.single(zero)
+        own = call.as_tensor(zero)
+        if axis is not None and len(shape_of(zero)) == 1:
+            return gathered(own, i[axis])
+        return call.read(own, i)
+
     return define(
-        "widened",
-        shape,
-        lambda *i: (
-            f.cast(tensor[i], "int32")
-            - f.cast(own[i[at]] if at is not None else call.read(own, i), "int32")
-        ),
+        "widened", shape, lambda *i: f.cast(tensor[i], "int32") - f.cast(less(i), "int32")
     )
-
-
-def _optional(call: Call, place: int) -> Value | None:
-    return call.value(place) if call.has(place) else None
 
 
 @operator("MatMulInteger")
 def _matmul_integer(call: Call) -> Value:
-    a = without_zero(call, call.value(0), _optional(call, 2), len(call.shape(0)) - 2)
-    b = without_zero(call, call.value(1), _optional(call, 3), len(call.shape(1)) - 1)
+    a = without_zero(call, call.value(0), call.optional(2), len(call.shape(0)) - 2)
+    b = without_zero(call, call.value(1), call.optional(3), len(call.shape(1)) - 1)
     return product(call, a, b)
 
 
@@ -162,15 +151,12 @@ def _qlinear_matmul(call: Call) -> Value:
     b = without_zero(call, call.value(3), call.value(5), len(call.shape(3)) - 1)
     sums = call.as_tensor(product(call, a, b))
 
-    def column(place: int, rank: int) -> Value:
-        value = call.value(place)
-        return value if shape_of(value) in ((), (1,)) else reshaped(call, value, shape_of(value))
-
     def body(*i: Index) -> Expr:
-        scale = f.cast(
-            call.read(column(1, 1), i[-1:] if len(call.shape(1)) <= 1 else i), "float32"
-        ) * f.cast(call.read(column(4, 1), i[-1:] if len(call.shape(4)) <= 1 else i), "float32")
-        return f.cast(sums[i], "float32") * scale
+        one, other = (
+            f.cast(call.read(call.value(n), i[-1:] if len(call.shape(n)) <= 1 else i), "float32")
+            for n in (1, 4)
+        )
+        return f.cast(sums[i], "float32") * (one * other)
 
     return requantized(call, define("scaled", shape_of(sums), body), 6, 7)
 

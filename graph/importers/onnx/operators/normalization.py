@@ -123,7 +123,7 @@ def normalized(
 @operator("LayerNormalization", "com.microsoft:LayerNormalization")
 def _layer_norm(call: Call) -> Sequence[Value]:
     x, axis = call.tensor(0), call.axis(-1)
-    return _layer(call, x, axis, call.value(1), call.value(2) if call.has(2) else None)
+    return _layer(call, x, axis, call.value(1), call.optional(2))
 
 
 def _layer(call: Call, x: Tensor, axis: int, scale: Value, shift: Value | None) -> Sequence[Value]:
@@ -143,7 +143,7 @@ def _skip_layer_norm(call: Call) -> Sequence[Value]:
     values = [call.value(n) for n in (0, 1, 4) if call.has(n)]
     x = call.broadcast(values, lambda *v: sum(v[1:], v[0]))
     axis = len(shape_of(x)) - 1
-    made = _layer(call, x, axis, call.value(2), call.value(3) if call.has(3) else None)[:1]
+    made = _layer(call, x, axis, call.value(2), call.optional(3))[:1]
     return [*made, *made, *made, x][: len(call.outputs)]
 
 

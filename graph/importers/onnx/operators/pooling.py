@@ -22,7 +22,7 @@ from loopwright.graph.importers.onnx.call import (
     operator,
     shape_of,
 )
-from loopwright.graph.importers.onnx.operators.convolution import Pads, Window
+from loopwright.graph.importers.onnx.operators.convolution import Window
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.sampling import Coordinate, product_of, taps_along
@@ -37,7 +37,7 @@ class _Pool:
     taps: tuple[Index, ...]
 
     def at(self, y: Sequence[Index]) -> list[Any]:
-        """Where the window stands, in the coordinates of the image that is not padded."""
+        """The place of the window, in the coordinates of the image that is not padded."""
         w = self.window
         return [
             i * s + r * d - before
@@ -64,10 +64,6 @@ def _pool(call: Call) -> _Pool:
     return _Pool(replace(window, pads=tuple(pads)), tuple(out), taps)
 
 
-def _padded(x: Tensor, pads: Pads, fill: float) -> Tensor:
-    return pad(x, ((0, 0), (0, 0), *pads), fill)
-
-
 @operator("MaxPool")
 def _max_pool(call: Call) -> list[Value]:
     x, pool = call.tensor(0), _pool(call)
@@ -80,7 +76,7 @@ def _max_pool(call: Call) -> list[Value]:
 
 
 def _windows(call: Call, x: Tensor, pool: _Pool, fill: float, op: str) -> Tensor:
-    wide = _padded(x, pool.window.pads, fill)
+    wide = pad(x, ((0, 0), (0, 0), *pool.window.pads), fill)
     w = pool.window
 
     def body(n: Index, c: Index, *y: Index) -> Expr:
@@ -91,7 +87,7 @@ def _windows(call: Call, x: Tensor, pool: _Pool, fill: float, op: str) -> Tensor
 
 
 def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
-    """Where in the whole tensor the first greatest element of each window lies."""
+    """The place in the whole tensor of the first greatest element of each window."""
     shape = call.shape()
     spatial = shape[2:]
     order = range(len(spatial))
@@ -177,13 +173,8 @@ def _global_pool(call: Call) -> Value:
 
 @dataclass(frozen=True)
 class _Regions:
-    """Regions of an image, `[region, (x, y, x, y)]`, as `RoiAlign` divides them into parts.
-
-    Attributes
-    ----------
-    half: whether places are those of the centers of elements.
-    out: how many parts there are along each axis.
-    """
+    """Regions of an image, `[region, (x, y, x, y)]`, as `RoiAlign` divides them into `out` parts
+    along each axis. `half`: places are those of the centers of elements."""
 
     table: Tensor
     scale: float
@@ -199,7 +190,7 @@ class _Regions:
         return _Regions(call.tensor(1), float(call.get("spatial_scale", 1.0)), half, out)
 
     def start(self, r: Index, d: int) -> Expr:
-        """Where a region begins along an axis."""
+        """The start of a region along an axis."""
         return self._end(r, 1 - d)
 
     def length(self, r: Index, d: int) -> Expr:

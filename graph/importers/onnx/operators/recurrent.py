@@ -20,6 +20,7 @@ from loopwright.graph.importers.onnx.call import (
     operator,
     shape_of,
 )
+from loopwright.graph.importers.onnx.operators.activations import activation
 from loopwright.graph.importers.onnx.operators.control import repeated
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
@@ -113,7 +114,7 @@ def _run(
     ahead = product(call, flat, transposed(call, d.w, (1, 0)))
     ahead = _biased(call, ahead, d, gates)
     rows = [(reshaped(call, ahead, (steps, batch, gates)), d.backward)]
-    lengths = call.value(4) if call.has(4) else None
+    lengths = call.optional(4)
     if isinstance(lengths, np.ndarray) and (lengths == steps).all():
         lengths = None
     if lengths is not None:
@@ -214,8 +215,7 @@ def _lstm(call: Call, now: Value, states: States, d: _Direction, clip: float | N
     def gate(number: int, b: Index, k: Index, seen: Expr | None = None) -> Expr:
         x: Expr = sums[b, k + number * width]
         if d.peepholes is not None and seen is not None:
-            place = {0: 0, 1: 1, 2: 2}[number]
-            x = x + call.as_tensor(d.peepholes)[k + place * width] * seen
+            x = x + call.as_tensor(d.peepholes)[k + number * width] * seen
         return _clipped(x, clip)
 
     def cells(b: Index, k: Index) -> Expr:
@@ -232,6 +232,10 @@ def _lstm(call: Call, now: Value, states: States, d: _Direction, clip: float | N
     return [define("h", (batch, width), body), new_c]
 
 
+_ACTIVATIONS = (
+    *("Tanh", "Sigmoid", "Relu", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh"),
+    *("HardSigmoid", "Elu", "Softsign", "Softplus"),
+)
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 
 
@@ -251,23 +255,7 @@ def _activations(call: Call, number: int) -> tuple[Activation, ...]:
 
 
 def _activation(call: Call, name: str, alpha: float | None, beta: float | None) -> Activation:
-    def either(value: float | None, default: float) -> float:
-        return default if value is None else float(value)
-
-    a, b = alpha, beta
-    rules: dict[str, Activation] = {
-        "tanh": f.tanh,
-        "sigmoid": f.sigmoid,
-        "relu": lambda x: f.max(x, 0),
-        "affine": lambda x: x * either(a, 1.0) + either(b, 0.0),
-        "leakyrelu": lambda x: f.where(x >= 0, x, x * either(a, 0.01)),
-        "thresholdedrelu": lambda x: f.where(x > either(a, 1.0), x, 0),
-        "scaledtanh": lambda x: f.tanh(x * either(b, 1.0)) * either(a, 1.0),
-        "hardsigmoid": lambda x: within(x * either(a, 0.2) + either(b, 0.5), 0, 1),
-        "elu": lambda x: f.where(x > 0, x, (f.exp(f.min(x, 0)) - 1) * either(a, 1.0)),
-        "softsign": lambda x: x / (1 + f.abs(x)),
-        "softplus": lambda x: f.max(x, 0) + f.log(1 + f.exp(-f.abs(x))),
-    }
-    if name.lower() not in rules:
-        raise call.unsupported(f"its activation is {name!r}; it may be {', '.join(rules)}")
-    return rules[name.lower()]
+    for rule in _ACTIVATIONS:
+        if name.lower() == rule.lower():
+            return activation(rule, alpha, beta)
+    raise call.unsupported(f"its activation is {name!r}; it may be {', '.join(_ACTIVATIONS)}")

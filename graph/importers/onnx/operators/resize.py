@@ -20,10 +20,9 @@ def _resize(call: Call) -> Value:
     scales, sizes = _wanted(call, axes)
     mode = call.get("mode", "nearest")
     value = call.value(0)
-    if call.get("antialias", 0) and mode != "nearest" and any(s < 1 for s in scales):
-        return _weighted(call, value, axes, scales, sizes, mode, True)
     if mode != "nearest":
-        return _weighted(call, value, axes, scales, sizes, mode, False)
+        smooth = bool(call.get("antialias", 0)) and any(s < 1 for s in scales)
+        return _weighted(call, value, axes, scales, sizes, mode, smooth)
     for number, axis in enumerate(axes):
         old = shape_of(value)[axis]
         at = _coordinates(call, number, old, sizes[number], scales[number], len(axes))

@@ -99,8 +99,7 @@ def _max_unpool(call: Call) -> Value:
     x, (batch, channels, *old) = call.tensor(0), call.shape()
     kernel = [int(k) for k in call.get("kernel_shape")]
     rank = len(kernel)
-    stride = [int(s) for s in call.get("strides") or [1] * rank]
-    pads = [int(p) for p in call.get("pads") or [0] * 2 * rank]
+    stride, pads = call.numbers("strides", rank, 1), call.numbers("pads", 2 * rank)
     whole = [
         (n - 1) * s - pads[d] - pads[rank + d] + kernel[d]
         for d, (n, s) in enumerate(zip(old, stride))

@@ -16,6 +16,7 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     define,
     dtype_of,
+    gathered,
     number,
     operator,
     shape_of,
@@ -38,10 +39,7 @@ def _size(call: Call) -> Value:
 @operator("ConstantOfShape")
 def _constant_of_shape(call: Call) -> Value:
     value = call.get("value", np.zeros(1, np.float32))
-    shape = call.shapes[0]
-    if shape is None:
-        raise NotKnown(0, call)
-    return np.full(shape, value.reshape(-1)[0])
+    return np.full(call.stated(NotKnown(0, call)), value.reshape(-1)[0])
 
 
 @operator("EyeLike")
@@ -67,16 +65,11 @@ def reshaped(call: Call, value: Value, shape: Sequence[int], name: str = "reshap
         return value.reshape(shape)
     if 0 in old:
         return np.zeros(shape, value.dtype)
-
-    def body(*i: Index) -> Expr:
-        element: Expr = value[_places(old, shape, i)]
-        return element
-
-    return define(name, shape, body)
+    return define(name, shape, lambda *i: gathered(value, *_places(old, shape, i)))
 
 
 def _places(old: Sequence[int], new: Sequence[int], at: Sequence[Index]) -> tuple[Affine, ...]:
-    """Where an element of the shape `new` lies in `old`: axes are matched as far as their extents
+    """Places in `old` of an element of the shape `new`: axes are matched as far as their extents
     agree, so that most stay plain indices."""
     places: list[Affine] = []
     a = b = 0
@@ -109,10 +102,8 @@ def _reshape(call: Call) -> Value:
     old = call.shape()
     try:
         wanted = call.ints(1, "shape")
-    except NotKnown:
-        if call.shapes[0] is None:
-            raise
-        wanted = list(call.shapes[0])
+    except NotKnown as reason:
+        wanted = list(call.stated(reason))
     if wanted is None:
         raise call.unsupported("it has no shape")
     zero = bool(call.get("allowzero", 0))
@@ -137,10 +128,8 @@ def _squeeze(call: Call) -> Value:
     shape = call.shape()
     try:
         given = call.ints(1, "axes")
-    except NotKnown:
-        if call.shapes[0] is None:
-            raise
-        return reshaped(call, call.value(0), call.shapes[0])
+    except NotKnown as reason:
+        return reshaped(call, call.value(0), call.stated(reason))
     axes = call.checked_axes(given, len(shape)) if given else None
     left = [n for d, n in enumerate(shape) if (d not in axes if axes is not None else n != 1)]
     return reshaped(call, call.value(0), left)
@@ -150,10 +139,8 @@ def _squeeze(call: Call) -> Value:
 def _unsqueeze(call: Call) -> Value:
     try:
         given = call.ints(1, "axes") or []
-    except NotKnown:
-        if call.shapes[0] is None:
-            raise
-        return reshaped(call, call.value(0), call.shapes[0])
+    except NotKnown as reason:
+        return reshaped(call, call.value(0), call.stated(reason))
     shape = list(call.shape())
     rank = len(shape) + len(given)
     for axis in sorted(call.checked_axes(given, rank)):
@@ -180,12 +167,10 @@ def transposed(call: Call, value: Value, order: Sequence[int]) -> Value:
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value.transpose(order))
     old = shape_of(value)
-
-    def body(*i: Index) -> Expr:
-        element: Expr = value[tuple(i[order.index(d)] for d in range(len(old)))]
-        return element
-
-    return define("transpose", [old[a] for a in order], body)
+    places = [order.index(d) for d in range(len(old))]
+    return define(
+        "transpose", [old[a] for a in order], lambda *i: gathered(value, *(i[p] for p in places))
+    )
 
 
 @operator("Expand")
@@ -194,10 +179,8 @@ def _expand(call: Call) -> Value:
     try:
         wanted = call.ints(1) or []
         shape = np.broadcast_shapes(shape_of(value), tuple(wanted))
-    except NotKnown:
-        if call.shapes[0] is None:
-            raise
-        shape = call.shapes[0]
+    except NotKnown as reason:
+        shape = call.stated(reason)
     if shape == shape_of(value):
         return value
     return call.define(shape, lambda *i: call.read(value, i))
@@ -208,18 +191,15 @@ def _tile(call: Call) -> Value:
     value, old = call.tensor(0), call.shape()
     try:
         repeats = call.ints(1) or []
-    except NotKnown:
-        if call.shapes[0] is None:
-            raise
-        repeats = [n // m for n, m in zip(call.shapes[0], old)]
+    except NotKnown as reason:
+        repeats = [n // m for n, m in zip(call.stated(reason), old)]
     shape = [n * r for n, r in zip(old, repeats, strict=True)]
     if 0 in shape:
         return np.zeros(shape, value.dtype)
 
     def body(*i: Index) -> Expr:
         at = (k if r == 1 else 0 if n == 1 else k % n for k, n, r in zip(i, old, repeats))
-        element: Expr = value[tuple(at)]
-        return element
+        return gathered(value, *at)
 
     return define("tile", shape, body) if shape != list(old) else value
 
@@ -281,10 +261,8 @@ def _depth_to_space(call: Call) -> Value:
 
     def body(i: Index, k: Index, y: Index, z: Index) -> Expr:
         inner = (y % b) * b + z % b
-        element: Expr = x[
-            i, k * (b * b) + inner if by_column else inner * depth + k, y // b, z // b
-        ]
-        return element
+        source = k * (b * b) + inner if by_column else inner * depth + k
+        return gathered(x, i, source, y // b, z // b)
 
     return define("depthtospace", (n, depth, h * b, w * b), body)
 
@@ -296,8 +274,7 @@ def _space_to_depth(call: Call) -> Value:
 
     def body(i: Index, k: Index, y: Index, z: Index) -> Expr:
         source, inner = (k // (b * b), k % (b * b)) if by_column else (k % c, k // c)
-        element: Expr = x[i, source, y * b + inner // b, z * b + inner % b]
-        return element
+        return gathered(x, i, source, y * b + inner // b, z * b + inner % b)
 
     return define("spacetodepth", (n, c * b * b, h // b, w // b), body)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from loopwright.graph.importers.onnx.call import (
     Array,
     Call,
     Value,
+    all_of,
     define,
     gathered,
     operator,
@@ -86,26 +89,20 @@ def take(call: Call, value: Value, axis: int, places: np.ndarray, name: str = "t
         return value.take(places, axis)
     if 0 in new:
         return np.zeros(new, value.dtype)
+
+    def read(i: Sequence[Index], at: Any) -> Expr:
+        return gathered(value, *i[:axis], at, *i[axis + 1 :])
+
     form = _form(places)
     if form is None:
         table = call.as_tensor(places.astype(np.int32))
-        return define(
-            name,
-            new,
-            lambda *i: gathered(
-                value, *(table[i[axis]] if d == axis else k for d, k in enumerate(i))
-            ),
-        )
+        return define(name, new, lambda *i: read(i, table[i[axis]]))
     runs = form
 
     def body(*i: Index) -> Expr:
-        def read(at: Affine) -> Expr:
-            element: Expr = value[tuple(at if d == axis else k for d, k in enumerate(i))]
-            return element
-
-        result = read(runs[-1][1](i[axis]))
+        result = read(i, runs[-1][1](i[axis]))
         for end, place in reversed(runs[:-1]):
-            result = f.where(i[axis] < end, read(place(i[axis])), result)
+            result = f.where(i[axis] < end, read(i, place(i[axis])), result)
         return result
 
     return define(name, new, body)
@@ -158,9 +155,9 @@ def _pad(call: Call) -> Value:
     if len(given) != 2 * len(axes):
         raise call.unsupported(f"its pads are {given}; each of {len(axes)} axes has two")
     pads = {a: (given[n], given[n + len(axes)]) for n, a in enumerate(axes)}
-    fill: Value = np.asarray(call.get("value", 0.0), call.dtype())
-    if call.has(2):
-        fill = call.value(2)
+    fill = call.optional(2)
+    if fill is None:
+        fill = np.asarray(call.get("value", 0.0), call.dtype())
     return padded(call, value, pads, call.get("mode", "constant"), fill)
 
 
@@ -195,10 +192,7 @@ def padded(
         for axis, (before, after) in pads.items():
             tests += [i[axis] >= before] if before else []
             tests += [i[axis] < before + old[axis]] if after else []
-        inside = tests[0]
-        for test in tests[1:]:
-            inside = inside & test
         at = tuple(k - pads[d][0] if d in pads else k for d, k in enumerate(i))
-        return f.where(inside, call.as_tensor(value)[at], call.single(fill))
+        return f.where(all_of(tests), call.as_tensor(value)[at], call.single(fill))
 
     return define(f"{call.op.lower()}_pad", new, body)

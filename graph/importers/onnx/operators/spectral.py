@@ -65,7 +65,7 @@ def _dft(call: Call) -> Value:
 def _stft(call: Call) -> Value:
     x, (batch, samples, *rest) = call.tensor(0), call.shape()
     step, parts = call.integer(1), rest[0] if rest else 1
-    window = call.value(2) if call.has(2) else None
+    window = call.optional(2)
     length = call.integer(3, call.shape(2)[0] if window is not None else samples)
     roots = _roots(call, length, length, parts, False, bool(call.get("onesided", 1)))
     if isinstance(window, np.ndarray):
