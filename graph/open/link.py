@@ -144,16 +144,17 @@ class Linker:
         programs = merged(family, [p.tree for p in made.programs])
         arguments = (*programs.inputs, *programs.prepared, *programs.outputs)
         names = tuple(f"{name}_{k}" for k in range(len(made.programs)))
-        codes = []
-        for each, p, body in zip(names, made.programs, programs.bodies, strict=True):
-            function = emit(each, arguments, body, p.target, dims=made.dims)
-            codes.append(object_file(compiled({each: function}, self.target, variant=True)))
+        functions = {
+            each: emit(each, arguments, body, p.target, dims=made.dims)
+            for each, p, body in zip(names, made.programs, programs.bodies, strict=True)
+        }
+        code = object_file(compiled(functions, self.target, variant=True))
         greatest = family.greatest
         shapes = {t.name: tensor_shape(t) for t in (*greatest.inputs, *greatest.outputs)}
         shapes |= {b.name: tuple(map(int, b.shape)) for b in programs.prepared}
         parameters = tuple(Parameter(b.name, shapes[b.name], b.dtype) for b in arguments)
         check_arrays("one of its functions", len(parameters) + 1)
-        kernel = OpenKernel(names, tuple(codes), parameters, made.rules, sized=True)
+        kernel = OpenKernel(names, (code,), parameters, made.rules, sized=True)
         at = {t.name: n for n, t in enumerate(greatest.inputs)}
         plain, constants = (
             tuple(at[b.name] for b in part) for part in (programs.inputs, programs.constants)
