@@ -23,6 +23,7 @@ from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.graph.compile.entries import (
     Entry,
@@ -93,6 +94,7 @@ class Linker:
     target: Target
     numerics: Numerics
     known: Records
+    tell: Callable[[str], None] = lambda now: None
     weights: Weights = field(default_factory=Weights)
     _kernels: dict[Any, StepKernel] = field(default_factory=dict)
     _laid_out: dict[Any, list[Place]] = field(default_factory=dict)
@@ -105,6 +107,9 @@ class Linker:
         """The kernel of each live step, several compiled at a time."""
         keys = {n: _key(frame.steps[n]) for n in live}
         jobs = {key: n for n, key in reversed(keys.items()) if key not in self._kernels}
+        if jobs:
+            sizes = "; ".join(map(str, frame.dims))
+            self.tell(f"compiling {counted(len(jobs), 'kernel')} for {sizes}")
         names = {key: f"lw_k{len(self._kernels) + k}" for k, key in enumerate(jobs)}
 
         def make(key: Any) -> StepKernel:

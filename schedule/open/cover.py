@@ -204,9 +204,11 @@ def spread(dims: tuple[Dim, ...], apart: int = _APART) -> Iterator[dict[str, int
     apart = apart if len(dims) < _CROWDED else apart**2
     steps = max(math.ceil(math.log(d.high / d.low, apart) + 0.5) for d in dims)
     along = [_smaller(dims, greatest, apart**k) for k in range(min(steps, MOST_PROGRAMS // 2))]
-    few = [{d.name: min(d.high, m * d.low)} for m in (1, 2, 8) for d in dims]
-    few += [{**one, **other} for one, other in itertools.combinations(few[: len(dims)], 2)]
-    corners = [greatest | some for some in few] if 1 < len(dims) <= _CROWDED else []
+    several = [d for d in dims if d.high > d.low]
+    few = [{d.name: m * d.low} for m in (1, 2, 8) for d in several if apart * m * d.low <= d.high]
+    least = [{d.name: d.low} for d in several]
+    few += [{**one, **other} for one, other in itertools.combinations(least, 2)]
+    corners = [greatest | some for some in few] if 1 < len(several) <= _CROWDED else []
     yield from {tuple(s.values()): s for s in (*along, *corners)}.values()
 
 

@@ -87,8 +87,10 @@ def general(
 def _general(
     workload: Any, target: Target, config: Config, made_for: tuple[tuple[str, int], ...]
 ) -> Config:
-    sketch = find_sketch(workload.at(**dict(made_for)), target, config.sketch)
-    return rolled(workload, target, _undivided(workload, target, config, sketch), sketch)
+    sizes = dict(made_for)
+    sketch = find_sketch(workload.at(**sizes), target, config.sketch)
+    whole = _undivided(workload, target, config, sketch, sizes)
+    return rolled(workload, target, whole, sketch)
 
 
 @dataclass(eq=False)
@@ -199,21 +201,23 @@ class _Opening(Unification):
         return found
 
 
-def _undivided(workload: Sized, target: Target, config: Config, sketch: Sketch) -> Config:
+def _undivided(
+    workload: Sized, target: Target, config: Config, sketch: Sketch, made_for: Mapping[str, int]
+) -> Config:
     """A config whose blocks that are all of an axis are that at the greatest sizes, too. So one
     program serves all sizes at which nothing is shared among threads."""
-    greatest = {d.name: d.high for d in workload.dims}
-    try:
-        there = _known(workload, target, sketch).at(greatest, sketch)
-    except ConfigError:
-        return config
     values = dict(config.values)
-    for here, most, leader in zip(sketch.nests, there.nests, sketch.knobs_of, strict=True):
-        tile = dict(zip(here.tile, values.get(f"{_TILE}{leader}", ())))
-        for place, (axis, same) in enumerate(zip(here.nest.axes, most.nest.axes, strict=True)):
-            name, size = f"{_BLOCK}{place}_{leader}", tile.get(axis, 1)
-            if name in values and values[name][0] * size >= extent(axis):
-                values[name] = (max(values[name][0], -(-extent(same) // size)),)
+    known = _known(workload, target, sketch)
+    greatest = {d.name: d.high for d in workload.dims}
+    for sizes in (greatest, *({**made_for, name: high} for name, high in greatest.items())):
+        with contextlib.suppress(ConfigError):
+            there = known.at(sizes, sketch)
+            for here, most, leader in zip(sketch.nests, there.nests, sketch.knobs_of, strict=True):
+                tile = dict(zip(here.tile, values.get(f"{_TILE}{leader}", ())))
+                for place, (axis, same) in enumerate(zip(here.nest.axes, most.nest.axes)):
+                    name, size = f"{_BLOCK}{place}_{leader}", tile.get(axis, 1)
+                    if name in values and values[name][0] * size >= extent(axis):
+                        values[name] = (max(values[name][0], -(-extent(same) // size)),)
     return replace(config, values=tuple(values.items()))
 
 

@@ -95,21 +95,26 @@ class Unification(ABC):
         raise ConfigError(f"there is no form for sizes other than {self.made_for}")
 
     def _as(self, other: Unified) -> Unified | None:
-        """The box of another one and the formulas there, which often differ by constants; None
-        where the structure has no such form at the sizes that are tried."""
-        if not _inside(self._own.tolist(), other.dims):
+        """The formulas of another one, most of which differ by constants if at all, in its box or
+        a wider one; None where the structure has no such form at the sizes that are tried."""
+        dims = other.dims
+        for at, (own, known, whole) in enumerate(zip(self._own.tolist(), dims, self.all_dims)):
+            ends = known.low - known.multiple, known.high + known.multiple
+            beyond = [n for n in ends if whole.low <= n <= whole.high]
+            if not known.low <= own <= known.high or any(self._fits_at(at, n) for n in beyond):
+                wide = self._range(self.all_dims, at)
+                dims = (*dims[:at], wide, *dims[at + 1 :])
+        if not all(map(self._fits, drawn(dims, _AGAIN))):
             return None
-        if not all(map(self._fits, drawn(other.dims, _AGAIN))):
-            return None
-        found = self._formulas(other.dims, other.formulas)
+        found = self._formulas(dims, other.formulas)
         if isinstance(found, tuple):
             return None
         # Where the other's formulas step was tried for that.
         fresh = set(found.values()) - set(other.formulas.values())
-        tried = [*drawn(other.dims, _AGAIN), *self._tried(other.dims, fresh)]
-        if self._cut(other.dims, found, tried) is not None:
+        tried = [*drawn(dims, _AGAIN), *self._tried(dims, fresh)]
+        if self._cut(dims, found, tried) is not None:
             return None
-        return Unified(other.dims, found, self.kind)
+        return Unified(dims, found, self.kind)
 
     def _at(self, sizes: tuple[int, ...]) -> Structure | None:
         if sizes not in self._found:
@@ -120,13 +125,17 @@ class Unification(ABC):
         found = self._at(sizes)
         return found is not None and found[0] == self.kind
 
+    def _fits_at(self, at: int, value: int) -> bool:
+        """Return whether the structure is this one with a value of one dim, others as made for."""
+        own = self._own.tolist()
+        return self._fits((*own[:at], value, *own[at + 1 :]))
+
     def _range(self, dims: Sequence[Dim], at: int) -> Dim:
         """The bounds of a dim between which there is one structure, others as made for."""
         known, own = dims[at], self.made_for[dims[at].name]
 
         def fits(value: int) -> bool:
-            sizes = {**self.made_for, known.name: value}
-            return self._fits(tuple(sizes[name] for name in self.names))
+            return self._fits_at(at, value)
 
         def last(values: Sequence[int]) -> int:
             """The last of these that fits, where the first one does: one of the last two of all if

@@ -101,6 +101,19 @@ def test_sizes_with_other_steps_have_a_frame_of_their_own(built):
     assert boxes[1:] == [[(1, 1)]]
 
 
+def test_a_model_says_which_programs_a_size_runs(built):
+    first, *steps = built.explain(n=7).splitlines()
+    assert first.startswith("n=7: frame 1 of 2, for n: 2 to 40, with")
+    called = [entry.kernel for entry in built.linked[0].entries if entry.kernel is not None]
+    assert len(steps) == len(called)
+    for step, kernel in zip(steps, called, strict=True):
+        number = next(r.program for r in kernel.rules if r.holds((7,)))
+        assert f"program {number + 1} of {len(kernel.names)}, for n from" in step
+    assert built.explain(n=1).startswith("n=1: frame 2 of 2")
+    with pytest.raises(RangeError, match="41"):
+        built.explain(n=41)
+
+
 def test_sizes_that_are_not_allowed_are_refused_before_anything_runs(built):
     with pytest.raises(RangeError, match=r"n is 41 by axis 1 of x.*takes 1 to 40"):
         built(random(1, 41, 16))
