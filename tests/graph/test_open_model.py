@@ -296,11 +296,20 @@ def test_a_dim_that_is_written_otherwise_is_refused(tmp_path, words):
     assert "write NAME=1:512" in result.output
 
 
+def test_a_comparison_that_fails_names_operators_and_programs(monkeypatch):
+    monkeypatch.setattr(Reference, "_off", lambda self, made: "output 0 is off by 1")
+    x = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 4)}, ["y"])
+    with pytest.raises(ModelError, match=r"read in another way.*Or a program for all sizes"):
+        lw.build_model(x, dims={"n": (1, 8)}, threads=1)
+
+
 def test_comparisons_are_of_sizes_at_which_they_take_no_long_time(monkeypatch):
     asked = []
     check = Reference.check
     monkeypatch.setattr(
-        Reference, "check", lambda self, made: (asked.append(self.inputs), check(self, made))
+        Reference,
+        "check",
+        lambda self, *made, **words: (asked.append(self.inputs), check(self, *made, **words)),
     )
     n = lw.dim("n", 1, 1 << 19)
     x = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 64)}, ["y"])
