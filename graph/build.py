@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Timer
 from typing import Any
 
 from loopwright.codegen.target import processor
@@ -41,6 +42,8 @@ from loopwright.transfer.records.location import GivenLocation, may_exist
 from loopwright.transfer.records.store import RecordStore
 
 _GPU_SIZES = 4
+_PATIENCE = 2.0
+"""Seconds that a build takes before a terminal shows what goes on."""
 
 
 def build_model(  # noqa: PLR0913 - what users choose
@@ -89,7 +92,8 @@ def build_model(  # noqa: PLR0913 - what users choose
         open axes an `OpenPlacedModel`, with a placement for each of some sizes.
     sizes: of open axes at which steps may run on the GPU, such as `[{"n": 128}, {"n": 512}]`; by
         default the greatest and three smaller ones.
-    progress: whether to show on standard error what goes on; by default on a terminal.
+    progress: whether to show on standard error what goes on; by default on a terminal, where it
+        is shown after two seconds.
 
     Raises `ModelError`, `BuildError`.
     """
@@ -103,7 +107,9 @@ def build_model(  # noqa: PLR0913 - what users choose
             word = Numerics.of(numerics)
             source = open_source(model, inputs, dims)
             say("compiling the model for all sizes")
-            whole = build_open(source, machine, records, policy, name, layout, check, word)
+            whole = build_open(
+                source, machine, records, policy, name, layout, check, word, tell=say
+            )
             if gpu is None:
                 return whole
             say("timing steps on both devices")
@@ -129,8 +135,8 @@ def build_model(  # noqa: PLR0913 - what users choose
 
 @contextmanager
 def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
-    """A function that shows what goes on now: on a terminal in place of what went on before, else
-    in lines of their own. It shows nothing without `progress`."""
+    """A function that shows what goes on now: on a terminal after some seconds, in place of what
+    went on before, else in lines of their own. It shows nothing without `progress`."""
     if not progress:
         yield lambda now: None
         return
@@ -140,8 +146,16 @@ def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield console.print
         return
-    with console.status("") as status:
+    status = console.status("")
+    timer = Timer(_PATIENCE, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
         yield status.update
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
 
 
 def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
@@ -165,8 +179,10 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
     check: bool,
     numerics: Numerics,
     machine: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] = lambda now: None,
 ) -> OpenModel:
-    """A model of open axes, as `build_model` has it, by the records of a machine."""
+    """A model of open axes, as `build_model` has it, by the records of a machine; this one by
+    default. `tell` is told what goes on."""
     read = _reader(target, layout, numerics)
 
     def known(workload: Workload) -> Config | None:
@@ -176,5 +192,8 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
             found = best_record(store, workload, target, numerics, policy, machine)
         return None if found is None else found.config
 
-    built = build_open_model(source, read, target, known, name, numerics)
-    return compared(built, read) if check and runs_here(target) else built
+    built = build_open_model(source, read, target, known, name, numerics, tell)
+    if not check or not runs_here(target):
+        return built
+    tell("comparing results")
+    return compared(built, read)

@@ -357,7 +357,7 @@ def _built(
 
     inputs = tuple(examples[n].detach() for n in tensors)
     with torch.no_grad():
-        return build_model(Closed(), inputs, **options, progress=False)
+        return build_model(Closed(), inputs, **options)
 
 
 def _records() -> dict[str, Any]:

@@ -109,4 +109,4 @@ def built_open(
         shape = tuple(dims[axes.of[n][k]] if k in axes.of[n] else e for k, e in enumerate(x.shape))
         given.append(Tensor(names[n], shape, str(x.dtype).removeprefix("torch.")))
     with torch.no_grad():
-        return build_model(Closed(), tuple(given), **options, progress=False)
+        return build_model(Closed(), tuple(given), **options)

@@ -106,10 +106,10 @@ class Reference:
         close = _COARSE if any(n.startswith(_QUANTIZED) for n in operators) else _CLOSE
         return Reference("onnxruntime", drawn, outputs, close)
 
-    def check(self, model: Callable[..., Any], tuned: bool = False) -> None:
+    def check(self, model: Callable[..., Any], tuned: bool = False, also: str = "") -> None:
         """Raises `ModelError` if a compiled model, `tuned` or not, gives something else. Some
         integers may differ, as those that tell the place of the largest do where there are
-        several."""
+        several. `also` is a sentence on other causes."""
         off = self._off(_leaves(model(*self.inputs)))
         if off and tuned:
             raise ModelError(
@@ -120,7 +120,7 @@ class Reference:
         if off:
             raise ModelError(
                 f"compiled, the model gives other results than in {self.framework}: {off}. One "
-                f"of its operators is read in another way: {_REMEDIES[self.framework]}. "
+                f"of its operators is read in another way: {_REMEDIES[self.framework]}. {also}"
                 "check=False, or --no-check, leaves this comparison out"
             )
 

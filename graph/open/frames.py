@@ -24,7 +24,7 @@ from loopwright.graph.loops import Loop
 from loopwright.graph.network import Step, Value
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
-from loopwright.schedule.open.cover import uncovered
+from loopwright.schedule.open.cover import gap
 from loopwright.schedule.open.family import Family, numbered
 from loopwright.schedule.open.unify import Structure, Unification
 from loopwright.schedule.tree.formula import Formula
@@ -82,13 +82,15 @@ def frames(dims: tuple[Dim, ...], read: Read) -> tuple[Frame, ...]:
     """The frames of a network, which together have all sizes. Raises `ModelError` where it has
     too many, or a number of it follows the sizes in no way that is known."""
     found: list[Frame] = []
-    while (left := uncovered(dims, found)) is not None:
+    while (left := gap(dims, found)) is not None:
+        sizes = {d.name: d.high for d in left}
         if len(found) == _MOST_FRAMES:
             raise ModelError(
-                f"the model has other steps at {assigned(left)}, as at {_MOST_FRAMES} sizes "
+                f"the model has other steps at {assigned(sizes)}, as at {_MOST_FRAMES} sizes "
                 "before: give its dims narrower bounds, or a multiple"
             )
-        found.append(_Reading(dims, left, read).frame())
+        # The sizes of earlier frames are read no more.
+        found.append(_Reading(left, sizes, read).frame())
     return tuple(found)
 
 

@@ -23,6 +23,7 @@ from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.graph.compile.entries import (
     Entry,
@@ -88,6 +89,7 @@ class Linker:
     target: Target
     numerics: Numerics
     known: Records
+    tell: Callable[[str], None] = lambda now: None
     weights: Weights = field(default_factory=Weights)
     _kernels: dict[Any, StepKernel] = field(default_factory=dict)
     _laid_out: dict[Any, list[Place]] = field(default_factory=dict)
@@ -100,6 +102,9 @@ class Linker:
         """The kernel of each live step, several compiled at a time."""
         keys = {n: _key(frame.steps[n]) for n in live}
         jobs = {key: n for n, key in reversed(keys.items()) if key not in self._kernels}
+        if jobs:
+            sizes = "; ".join(map(str, frame.dims))
+            self.tell(f"compiling {counted(len(jobs), 'kernel')} for {sizes}")
         names = {key: f"lw_k{len(self._kernels) + k}" for k, key in enumerate(jobs)}
 
         def make(key: Any) -> StepKernel:
@@ -139,16 +144,17 @@ class Linker:
         programs = merged(family, [p.tree for p in made.programs])
         arguments = (*programs.inputs, *programs.prepared, *programs.outputs)
         names = tuple(f"{name}_{k}" for k in range(len(made.programs)))
-        codes = []
-        for each, p, body in zip(names, made.programs, programs.bodies, strict=True):
-            function = emit(each, arguments, body, p.target, dims=made.dims)
-            codes.append(object_file(compiled({each: function}, self.target, variant=True)))
+        functions = {
+            each: emit(each, arguments, body, p.target, dims=made.dims)
+            for each, p, body in zip(names, made.programs, programs.bodies, strict=True)
+        }
+        code = object_file(compiled(functions, self.target, variant=True))
         greatest = family.greatest
         shapes = {t.name: tensor_shape(t) for t in (*greatest.inputs, *greatest.outputs)}
         shapes |= {b.name: tuple(map(int, b.shape)) for b in programs.prepared}
         parameters = tuple(Parameter(b.name, shapes[b.name], b.dtype) for b in arguments)
         check_arrays("one of its functions", len(parameters) + 1)
-        kernel = OpenKernel(names, tuple(codes), parameters, made.rules, sized=True)
+        kernel = OpenKernel(names, (code,), parameters, made.rules, sized=True)
         at = {t.name: n for n, t in enumerate(greatest.inputs)}
         plain, constants = (
             tuple(at[b.name] for b in part) for part in (programs.inputs, programs.constants)

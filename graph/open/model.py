@@ -19,8 +19,8 @@ from loopwright.codegen.open.plan import SYMBOL, OpenPlan, c_source
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
 from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.size import Dim, Size, dim
-from loopwright.dsl.words import counted
+from loopwright.dsl.size import Dim, Size, chosen, dim
+from loopwright.dsl.words import assigned, counted
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
@@ -35,6 +35,10 @@ from loopwright.schedule.open.unify import drawn
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.formula import Formula, evaluated
 
+_OR_PROGRAMS = (
+    "Or a program for all sizes is wrong, which is a bug of loopwright's, if the model built for "
+    "these sizes alone gives what it should: please report it. "
+)
 _CHECKED = 2  # sizes at which results are compared, beside the least and the greatest
 _COMPARED = 64 << 20  # bytes of the largest value where results are compared
 
@@ -46,6 +50,7 @@ class OpenModel:
     ::
 
         model(x)                     # the sizes come from the shapes
+    print(model.explain(n=128))  # which steps run at a size, and the program of each
         model.export("net.so")       # and net.h, whose functions take the sizes as int64_t
 
     Attributes
@@ -91,6 +96,28 @@ class OpenModel:
         left = f"its results were not compared: {self.unchecked}"
         return (*work.notes(), *([left] if self.unchecked else []))
 
+    def explain(self, **sizes: int) -> str:
+        """The steps that a call of these sizes runs, a line for each, with the program that is
+        chosen and its sizes; nothing runs. Raises `RangeError` for sizes that are not allowed."""
+        values = chosen(self.library.dims, sizes, "the call")
+        place = tuple(values.values())
+        number = next(r for r in self.library.open_signature.rules if r.holds(place)).program
+        frame, every = self.frames[number], self.linked[number].entries
+        known = [entry for entry in every if entry.kernel is not None]
+        which = f"frame {number + 1} of {len(self.frames)}"
+        box = "; ".join(map(str, frame.dims))
+        lines = [f"{assigned(values)}: {which}, for {box}, with {counted(len(known), 'step')}"]
+        for entry in known:
+            step, kernel = frame.work.network.steps[entry.step], entry.kernel
+            program = f"{entry.step:5}  {step.function}"
+            if kernel.rules:
+                rule = next(r for r in kernel.rules if r.holds(place))
+                bounds = zip(values, rule.bounds, strict=True)
+                own = ", ".join(f"{name} from {low} to {high}" for name, (low, high) in bounds)
+                program += f": program {rule.program + 1} of {len(kernel.names)}, for {own}"
+            lines.append(program)
+        return "\n".join(lines)
+
     def __repr__(self) -> str:
         steps = counted(len(self.frames[0].steps), "step")
         sizes = "; ".join(map(str, self.library.dims))
@@ -108,15 +135,17 @@ def build_open_model(
     known: Records,
     name: str,
     numerics: Numerics,
+    tell: Callable[[str], None] = lambda now: None,
 ) -> OpenModel:
     """Compile a model of open axes; steps are compiled by the configs that are `known` for some
-    sizes, and by default schedules. Raises `ModelError`, `BuildError`."""
+    sizes, and by default schedules. `tell` is told what is compiled. Raises `ModelError`,
+    `BuildError`."""
 
     def read(sizes: Mapping[str, int]) -> Work:
         return read_model(source.model, source.inputs(sizes))
 
     found = frames(source.dims, read)
-    linker = Linker(target, numerics, known)
+    linker = Linker(target, numerics, known, tell)
     linked = tuple(linker.plan(frame) for frame in found)
     signature = _signature(source, found, name, target.threads)
     objects = _objects([each.plan for each in linked], linker, signature, target)
@@ -143,7 +172,7 @@ def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
         asked.append(None if whole is None else whole.reference)
     for reference in asked:
         if isinstance(reference, Reference):
-            reference.check(built)
+            reference.check(built, also=_OR_PROGRAMS)
     return replace(built, unchecked=next((r for r in asked if isinstance(r, str)), ""))
 
 

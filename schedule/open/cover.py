@@ -14,7 +14,7 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.family import Sized
-from loopwright.schedule.open.program import OpenProgram, grid, open_program
+from loopwright.schedule.open.program import OpenProgram, general, grid, open_program
 from loopwright.schedule.open.retarget import retargeted
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.program.nest import extent
@@ -131,7 +131,7 @@ def _clipped(
         return
     sketch, values = nearest.sketch, dict(nearest.config.values)
     with contextlib.suppress(ConfigError):
-        made = retargeted(sketch, workload.at(**sizes), nearest.target, nearest.config)
+        made = retargeted(sketch, workload.at(**sizes), nearest.target)
         for nest, leader in zip(made.nests, made.knobs_of, strict=True):
             if (name := f"{_TILE}{leader}") in values:
                 ends = map(extent, nest.tile)
@@ -153,24 +153,31 @@ def _add(
 ) -> None:
     """Add the program of a config, if one has any, or note that one which is there was chosen for
     these sizes too."""
-    made = _widest(workload, target, configs, sizes)
+    made = _widest(workload, target, configs, sizes, programs)
     if made is None:
         return
     for k, p in enumerate(programs):
-        if p.config == made.config and p.takes(sizes):
+        if p is made or (p.config == made.config and p.takes(sizes)):
             programs[k] = replace(p, made_for=(*p.made_for, sizes))
             return
     programs.append(made)
 
 
 def _widest(
-    workload: Sized, target: Target, configs: Iterable[Config], sizes: Mapping[str, int]
+    workload: Sized,
+    target: Target,
+    configs: Iterable[Config],
+    sizes: Mapping[str, int],
+    known: Sequence[OpenProgram] = (),
 ) -> OpenProgram | None:
-    """The first program that is right for a wide range of sizes, else the widest one."""
+    """The first program that is right for a wide range of sizes, else the widest one; one of
+    those that are known where it has the same config."""
     best: tuple[float, OpenProgram] | None = None
     for config in configs:
         try:
-            made = open_program(workload, target, config, sizes)
+            plain = general(workload, target, config, sizes)
+            same = (p for p in known if p.config == plain and p.takes(sizes))
+            made = next(same, None) or open_program(workload, target, plain, sizes)
         except ConfigError:
             continue
         width = min(
@@ -197,14 +204,23 @@ def spread(dims: tuple[Dim, ...], apart: int = _APART) -> Iterator[dict[str, int
     apart = apart if len(dims) < _CROWDED else apart**2
     steps = max(math.ceil(math.log(d.high / d.low, apart) + 0.5) for d in dims)
     along = [_smaller(dims, greatest, apart**k) for k in range(min(steps, MOST_PROGRAMS // 2))]
-    few = [{d.name: min(d.high, m * d.low)} for m in (1, 2, 8) for d in dims]
-    few += [{**one, **other} for one, other in itertools.combinations(few[: len(dims)], 2)]
-    corners = [greatest | some for some in few] if 1 < len(dims) <= _CROWDED else []
+    several = [d for d in dims if d.high > d.low]
+    few = [{d.name: m * d.low} for m in (1, 2, 8) for d in several if apart * m * d.low <= d.high]
+    least = [{d.name: d.low} for d in several]
+    few += [{**one, **other} for one, other in itertools.combinations(least, 2)]
+    corners = [greatest | some for some in few] if 1 < len(several) <= _CROWDED else []
     yield from {tuple(s.values()): s for s in (*along, *corners)}.values()
 
 
 def uncovered(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> dict[str, int] | None:
     """The greatest sizes which are in no box; None if there are none."""
+    found = gap(dims, boxes)
+    return None if found is None else {d.name: d.high for d in found}
+
+
+def gap(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> tuple[Dim, ...] | None:
+    """The greatest sizes which are in no box, as the upper bounds of dims, and lower ones behind
+    which some box begins along every axis; None if there are none."""
     lines = []
     for at, d in enumerate(dims):
         ends = {e for b in boxes for e in (b.dims[at].low, b.dims[at].high + d.multiple)}
@@ -217,8 +233,13 @@ def uncovered(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> dict[str, int] | N
         )
     if not left.any():
         return None
-    cell = np.argwhere(left)[-1]
-    return {d.name: x[c + 1] - d.multiple for d, x, c in zip(dims, lines, cell, strict=True)}
+    cell = np.argwhere(left)[-1].tolist()
+    found = []
+    for at, (d, line) in enumerate(zip(dims, lines, strict=True)):
+        along = left[(*cell[:at], slice(cell[at] + 1), *cell[at + 1 :])]
+        first = int(np.flatnonzero(~along).max(initial=-1)) + 1
+        found.append(replace(d, low=line[first], high=line[cell[at] + 1] - d.multiple))
+    return tuple(found)
 
 
 def _least(dims: tuple[Dim, ...], sizes: Mapping[str, int]) -> dict[str, int]:

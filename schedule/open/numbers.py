@@ -43,9 +43,10 @@ def without_hints(tree: Tree) -> Tree:
 def _is_hint(part: Any) -> bool:
     """Return whether a statement only prefetches. The places of hints follow sizes in ways of
     their own, so they are no part of a structure, and stay those of one size."""
-    if isinstance(part, Loop):
+    kind = type(part)
+    if kind is Loop:
         return bool(part.body) and all(map(_is_hint, part.body))
-    return isinstance(part, Prefetch)
+    return kind is Prefetch
 
 
 def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
@@ -106,24 +107,29 @@ class _Visit:
 
     def __call__(self, x: Any) -> Any:
         kind = type(x)
-        if kind is int or isinstance(x, np.integer):
+        if kind is int:
             self.tokens.append(int)
-            return self.number(int(x))
-        if kind is Var:
-            self.tokens.append((x.name, self._order.setdefault(x, len(self._order))))
-            return x
+            return self.number(x)
         if kind is tuple:
             hints = [_is_hint(y) for y in x]
             self.tokens.append(len(x) - sum(hints))
-            parts = tuple(y if hint else self(y) for y, hint in zip(x, hints))
+            parts = tuple([y if hint else self(y) for y, hint in zip(x, hints)])
             return tuple(y for y in parts if not _never_runs(y)) if self.prune else parts
+        if kind is Linear:
+            self.tokens.append(len(x.terms))
+            return Linear(tuple([(self(t), self(c)) for t, c in x.terms]), self(x.const))
+        if kind is Var:
+            self.tokens.append((x.name, self._order.setdefault(x, len(self._order))))
+            return x
         if kind is Formula or kind is np.ndarray:
             return self.number(x)
-        if isinstance(x, Expr) and kind is not Load and kind is not Position:
-            return self._expression(x)
         if names := _fields(kind):
+            if isinstance(x, Expr) and kind is not Load and kind is not Position:
+                return self._expression(x)
             self.tokens.append(kind)
-            return kind(*(self(getattr(x, name)) for name in names))
+            return kind(*[self(getattr(x, name)) for name in names])
+        if isinstance(x, np.integer):
+            return self(int(x))
         self.tokens.append(x)
         return x
 

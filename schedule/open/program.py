@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,17 @@ from loopwright.schedule.open.numbers import (
     with_numbers,
     without_hints,
 )
-from loopwright.schedule.open.retarget import divides, retargeted
-from loopwright.schedule.open.unify import Structure, Unification, drawn
+from loopwright.schedule.open.retarget import check_values, divides, retargeted
+from loopwright.schedule.open.unify import Structure, Unification, Unified, drawn
 from loopwright.schedule.program.nest import extent, in_place
+from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch, unrolls
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Tree
 from loopwright.schedule.tree.verifier import holds, legal
 
-_TILE, _UNROLL = "tile", "unroll"
+_TILE, _UNROLL, _BLOCK = "tile", "unroll", "block"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def open_program(
     Raises `ConfigError` where it has no form for other sizes: a number that follows none of the
     formulas that are tried.
     """
-    return _opened(workload, target, config, tuple(made_for.items()))
+    key = tuple(made_for.items())
+    return _opened(workload, target, _general(workload, target, config, key), key)
 
 
 @functools.lru_cache(maxsize=256)
@@ -71,6 +73,60 @@ def _opened(
     workload: Any, target: Target, config: Config, made_for: tuple[tuple[str, int], ...]
 ) -> OpenProgram:
     return _Opening(workload, target, config, dict(made_for)).program()
+
+
+def general(
+    workload: Sized, target: Target, config: Config, made_for: Mapping[str, int]
+) -> Config:
+    """The config that is opened for one of `workload.at(**made_for)`: without what suits these
+    sizes alone. Raises `ConfigError` where there is no such sketch."""
+    return _general(workload, target, config, tuple(made_for.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _general(
+    workload: Any, target: Target, config: Config, made_for: tuple[tuple[str, int], ...]
+) -> Config:
+    sizes = dict(made_for)
+    sketch = find_sketch(workload.at(**sizes), target, config.sketch)
+    whole = _undivided(workload, target, config, sketch, sizes)
+    return rolled(workload, target, whole, sketch)
+
+
+@dataclass(eq=False)
+class _Known:
+    """What is known of a sketch of a workload with dims, whatever the config."""
+
+    workload: Sized
+    target: Target
+    forms: dict[Any, Unified] = field(default_factory=dict)
+    """The last form of each structure that its trees have."""
+    _at: dict[tuple[int, ...], Sketch | str] = field(default_factory=dict)
+
+    def at(self, sizes: Mapping[str, int], sketch: Sketch) -> Sketch:
+        """The sketch at some sizes, given that at any. Raises `ConfigError` where it has none."""
+        key = tuple(sizes[d.name] for d in self.workload.dims)
+        if key not in self._at:
+            try:
+                self._at[key] = retargeted(sketch, self.workload.at(**sizes), self.target)
+            except ConfigError as error:
+                self._at[key] = str(error)
+        found = self._at[key]
+        if isinstance(found, str):
+            raise ConfigError(found)
+        return found
+
+
+def _known(workload: Sized, target: Target, sketch: Sketch) -> _Known:
+    loops = tuple((len(n.nest.axes), len(n.nest.reduce)) for n in sketch.nests)
+    return _known_of(workload, target, sketch.name, loops)
+
+
+@functools.lru_cache(maxsize=64)
+def _known_of(
+    workload: Any, target: Target, name: SketchName, loops: tuple[tuple[int, int], ...]
+) -> _Known:
+    return _Known(workload, target)
 
 
 class _Opening(Unification):
@@ -81,16 +137,25 @@ class _Opening(Unification):
     ) -> None:
         self.workload, self.target, self.made_for = workload, target, dict(made_for)
         self.sketch = find_sketch(workload.at(**made_for), target, config.sketch)
-        self.config = rolled(workload, target, config, self.sketch)
+        self.config, self.verified = config, False
+        self.seen = _known(workload, target, self.sketch)
         self.open_sums = self._open_sums(workload.dims)
         chosen = [n for _, choice in self.config.values for n in choice]
         super().__init__(workload.dims, made_for, chosen, known=getattr(workload, "parts", ()))
 
     def program(self) -> OpenProgram:
         own = self._lowered(self.made_for)
-        box = self.unified()
+        box = self.unified([*self.seen.forms.values()])
         tree = with_numbers(own, box.formulas)
-        self._verify(box.dims, tree)
+        if not holds(at_sizes(without_hints(tree), grid(box.dims))):
+            # Some size of the box is not right, so each tree is verified that is tried.
+            self.verified = True
+            self._found.clear()
+            box = self.unified()
+            tree = with_numbers(own, box.formulas)
+            if not holds(at_sizes(without_hints(tree), grid(box.dims))):
+                raise ConfigError(f"{self.config} leaves its buffers at some size")
+        self.seen.forms[box.kind] = box
         return OpenProgram(
             self.workload,
             self.target,
@@ -106,12 +171,14 @@ class _Opening(Unification):
             tree = self._lowered(sizes)
         except ConfigError:
             return None
-        return structure(tree) if legal(without_hints(tree)).all() else None
+        if self.verified and not legal(without_hints(tree)).all():
+            return None
+        return structure(tree)
 
     def _lowered(self, sizes: Mapping[str, int]) -> Tree:
         """The tree of the config at some sizes, loops that do not run included."""
-        fixed = self.workload.at(**sizes)
-        sketch = retargeted(self.sketch, fixed, self.target, self.config)
+        sketch = self.seen.at(sizes, self.sketch)
+        check_values(sketch, self.target, self.config)
         nests = tuple(replace(n, cut=k not in self.open_sums) for k, n in enumerate(sketch.nests))
         sketch = replace(sketch, nests=nests)
         values = {name: tuple(choice) for name, choice in self.config.values}
@@ -125,18 +192,33 @@ class _Opening(Unification):
         # An axis of one element is none, so the next size is tried too.
         ends = [(d, v) for d in dims for v in (d.low, min(d.low + d.multiple, d.high), d.high)]
         for d, value in ends:
-            other = self.workload.at(**{**self.made_for, d.name: value})
+            other = {**self.made_for, d.name: value}
             with contextlib.suppress(ConfigError):
-                made = retargeted(self.sketch, other, self.target, self.config)
+                made = self.seen.at(other, self.sketch)
                 for k, (here, there) in enumerate(zip(self.sketch.nests, made.nests, strict=True)):
                     if [*map(extent, here.reduce)] != [*map(extent, there.reduce)]:
                         found.add(k)
         return found
 
-    def _verify(self, dims: tuple[Dim, ...], tree: Tree) -> None:
-        """Prove the tree's subscripts at every size of the box. Raises `ConfigError`."""
-        if not holds(at_sizes(without_hints(tree), grid(dims))):
-            raise ConfigError(f"{self.config} leaves its buffers at some size")
+
+def _undivided(
+    workload: Sized, target: Target, config: Config, sketch: Sketch, made_for: Mapping[str, int]
+) -> Config:
+    """A config whose blocks that are all of an axis are that at the greatest sizes, too. So one
+    program serves all sizes at which nothing is shared among threads."""
+    values = dict(config.values)
+    known = _known(workload, target, sketch)
+    greatest = {d.name: d.high for d in workload.dims}
+    for sizes in (greatest, *({**made_for, name: high} for name, high in greatest.items())):
+        with contextlib.suppress(ConfigError):
+            there = known.at(sizes, sketch)
+            for here, most, leader in zip(sketch.nests, there.nests, sketch.knobs_of, strict=True):
+                tile = dict(zip(here.tile, values.get(f"{_TILE}{leader}", ())))
+                for place, (axis, same) in enumerate(zip(here.nest.axes, most.nest.axes)):
+                    name, size = f"{_BLOCK}{place}_{leader}", tile.get(axis, 1)
+                    if name in values and values[name][0] * size >= extent(axis):
+                        values[name] = (max(values[name][0], -(-extent(same) // size)),)
+    return replace(config, values=tuple(values.items()))
 
 
 def rolled(workload: Sized, target: Target, config: Config, sketch: Sketch) -> Config:
@@ -151,14 +233,16 @@ def rolled(workload: Sized, target: Target, config: Config, sketch: Sketch) -> C
     }
     others = {n: (1,) * len(v) for n, v in values.items() if n in common}
     plain = replace(config, values=tuple({**values, **others}.items()))
+    known = _known(workload, target, sketch)
     for sizes in drawn(workload.dims) if common else ():
-        fixed = workload.at(**dict(zip((d.name for d in workload.dims), sizes, strict=True)))
+        there = dict(zip((d.name for d in workload.dims), sizes, strict=True))
         with contextlib.suppress(ConfigError):
-            made = retargeted(sketch, fixed, target, plain)
+            made = known.at(there, sketch)
+            check_values(made, target, plain)
             for nest, leader in zip(made.nests, made.knobs_of, strict=True):
                 if (name := f"{_UNROLL}{leader}") in common:
-                    there = unrolls([extent(k) for k in nest.unrolled])
-                    common[name] = tuple(c for c in common[name] if c in there)
+                    factors = unrolls([extent(k) for k in nest.unrolled])
+                    common[name] = tuple(c for c in common[name] if c in factors)
                 if (name := f"{_TILE}{leader}") in whole:
                     common[name] = tuple(c for c in common[name] if divides(c, nest))
     for name, choices in common.items():

@@ -8,18 +8,17 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.buffer_reuse import settled
-from loopwright.schedule.program.nest import Nest, extent, in_place, scan_of
+from loopwright.schedule.program.nest import Nest, extent, in_place, lanes, scan_of
 from loopwright.schedule.registry import Named, derive
 from loopwright.schedule.sketch.sketch import Choice, Config, NestSketch, Packed, Sketch, unrolls
 from loopwright.schedule.target import Target
 
 
-def retargeted(sketch: Sketch, workload: Workload, target: Target, config: Config) -> Sketch:
+def retargeted(sketch: Sketch, workload: Workload, target: Target) -> Sketch:
     """The loops of a sketch over those of another size of its workload, whether or not they are
-    worth a try there. The result has no knobs of its own; `config` has their values.
+    worth a try there. The result has no knobs of its own.
 
-    Raises `ConfigError` where the program has other nests at that size, where an unroll factor
-    does not divide a loop, or where tiles would change elements twice.
+    Raises `ConfigError` where the program has other nests at that size.
     """
     variant = derive(Named(workload), target, sketch.derivation)
     groups = tuple(map(settled, variant.groups))
@@ -27,22 +26,39 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target, config: Confi
     if len(nests) != len(sketch.nests):
         raise ConfigError("the program has other nests")
     made = tuple(_moved(old, new) for old, new in zip(sketch.nests, nests, strict=True))
-    values = dict(config.values)
-    for nest, leader in zip(made, sketch.knobs_of, strict=True):
-        factors = values.get(f"unroll{leader}")
-        if factors is not None and factors not in unrolls([extent(k) for k in nest.unrolled]):
-            raise ConfigError("an unroll factor does not divide a loop")
-        tile = values.get(f"tile{leader}", ())
-        if in_place(nest.nest) and not divides(tile, nest):
-            raise ConfigError("a tile does not divide an axis whose elements are changed in place")
     return replace(
         sketch, workload=variant.workload, groups=groups, nests=made, knobs=(), default=()
     )
 
 
+def check_values(sketch: Sketch, target: Target, config: Config) -> None:
+    """Raise `ConfigError` where values of a config, of another size, are not right for a sketch:
+    where a tile is larger than a loop or no whole number of vectors, an unroll factor does not
+    divide a loop, or tiles would change elements twice."""
+    values = dict(config.values)
+    for nest, leader in zip(sketch.nests, sketch.knobs_of, strict=True):
+        factors = values.get(f"unroll{leader}")
+        if factors is not None and factors not in unrolls([extent(k) for k in nest.unrolled]):
+            raise ConfigError("an unroll factor does not divide a loop")
+        tile = values.get(f"tile{leader}", ())
+        if any(t > extent(a) for a, t in zip(nest.tile, tile)):
+            raise ConfigError("a tile is larger than a loop")
+        if not _in_vectors(tile, nest, target):
+            raise ConfigError("a tile is no whole number of vectors")
+        if in_place(nest.nest) and not divides(tile, nest):
+            raise ConfigError("a tile does not divide an axis whose elements are changed in place")
+
+
 def divides(tile: Choice, sketch: NestSketch) -> bool:
     """Return whether no element of a nest is in two tiles."""
     return not any(extent(a) % t for a, t in zip(sketch.tile, tile))
+
+
+def _in_vectors(tile: Choice, sketch: NestSketch, target: Target) -> bool:
+    """Return whether a tile is whole vectors, or less than one: else its end is not computed."""
+    size = dict(zip(sketch.tile, tile)).get(sketch.vector, 1) if sketch.vector else 1
+    most = lanes(sketch.nest, target)
+    return size <= most or size % most == 0
 
 
 def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,14 @@ from loopwright.dsl.size import Dim
 from loopwright.schedule.open.fit import Fit, divisors
 from loopwright.schedule.tree.formula import Formula
 
-_DRAWN = 24  # sizes at which a structure is made first
+_DRAWN = 16  # sizes at which a structure is made first
+_AGAIN = 8  # sizes at which one is made first whose form is known
 _STEPS = 1  # of a formula's last and other steps, around which it is made again
 _ROUNDS = 8
 _MOST_DIVISOR = 1 << 20
+
+Sizes = tuple[int, ...]
+"""A value of every dim, in order."""
 
 Structure = tuple[Any, tuple[int, ...]]
 """A structure without its numbers, and these in a fixed order."""
@@ -25,10 +29,12 @@ Structure = tuple[Any, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Unified:
-    """A structure for all sizes of a box: the formulas of the numbers that differ, by place."""
+    """A structure for all sizes of a box: the formulas of the numbers that differ, by place.
+    `kind` is the structure without its numbers."""
 
     dims: tuple[Dim, ...]
     formulas: Mapping[int, Formula]
+    kind: Any
 
 
 class Unification(ABC):
@@ -62,24 +68,53 @@ class Unification(ABC):
     def structure(self, sizes: Mapping[str, int]) -> Structure | None:
         """The structure and the numbers at some sizes; None where there is none."""
 
-    def unified(self) -> Unified:
-        """The box and the formulas. Raises `ConfigError` where there is none but of its own
-        sizes, since some number follows no formula that is tried."""
+    def unified(self, like: Iterable[Unified] = ()) -> Unified:
+        """The box and the formulas. Those of a structure that is `like` this one are tried first,
+        at fewer sizes. Raises `ConfigError` where there is no box but of its own sizes, since some
+        number follows no formula that is tried."""
         own = self._at(tuple(map(int, self._own)))
         if own is None:
             raise ConfigError(f"there is no program for {self.made_for}")
         self.kind, self.numbers = own
+        for other in like:
+            if other.kind == self.kind and (same := self._as(other)) is not None:
+                return same
         dims = self.all_dims
         for at in range(len(dims)):
             dims = (*dims[:at], self._range(dims, at), *dims[at + 1 :])
         for _ in range(_ROUNDS):
             found = self._fitted(dims)
-            cut = found if isinstance(found, tuple) else self._cut(dims, found)
+            if isinstance(found, tuple):
+                dims = found
+                continue
+            tried = [*drawn(dims, self.draws), *self._tried(dims, found.values())]
+            cut = self._cut(dims, found, tried)
             if cut is None:
-                assert not isinstance(found, tuple)
-                return Unified(dims, found)
+                return Unified(dims, found, self.kind)
             dims = cut
         raise ConfigError(f"there is no form for sizes other than {self.made_for}")
+
+    def _as(self, other: Unified) -> Unified | None:
+        """The formulas of another one, most of which differ by constants if at all, in its box or
+        a wider one; None where the structure has no such form at the sizes that are tried."""
+        dims = other.dims
+        for at, (own, known, whole) in enumerate(zip(self._own.tolist(), dims, self.all_dims)):
+            ends = known.low - known.multiple, known.high + known.multiple
+            beyond = [n for n in ends if whole.low <= n <= whole.high]
+            if not known.low <= own <= known.high or any(self._fits_at(at, n) for n in beyond):
+                wide = self._range(self.all_dims, at)
+                dims = (*dims[:at], wide, *dims[at + 1 :])
+        if not all(map(self._fits, drawn(dims, _AGAIN))):
+            return None
+        found = self._formulas(dims, other.formulas)
+        if isinstance(found, tuple):
+            return None
+        # Where the other's formulas step was tried for that.
+        fresh = set(found.values()) - set(other.formulas.values())
+        tried = [*drawn(dims, _AGAIN), *self._tried(dims, fresh)]
+        if self._cut(dims, found, tried) is not None:
+            return None
+        return Unified(dims, found, self.kind)
 
     def _at(self, sizes: tuple[int, ...]) -> Structure | None:
         if sizes not in self._found:
@@ -90,18 +125,27 @@ class Unification(ABC):
         found = self._at(sizes)
         return found is not None and found[0] == self.kind
 
+    def _fits_at(self, at: int, value: int) -> bool:
+        """Return whether the structure is this one with a value of one dim, others as made for."""
+        own = self._own.tolist()
+        return self._fits((*own[:at], value, *own[at + 1 :]))
+
     def _range(self, dims: Sequence[Dim], at: int) -> Dim:
         """The bounds of a dim between which there is one structure, others as made for."""
         known, own = dims[at], self.made_for[dims[at].name]
 
         def fits(value: int) -> bool:
-            sizes = {**self.made_for, known.name: value}
-            return self._fits(tuple(sizes[name] for name in self.names))
+            return self._fits_at(at, value)
 
         def last(values: Sequence[int]) -> int:
-            """The last of these that fits, where the first one does: by a few that lie evenly in
-            the logarithm, then by halves."""
+            """The last of these that fits, where the first one does: one of the last two of all if
+            others between fit too, else by a few that lie evenly in the logarithm, then by
+            halves."""
             good, bad = 0, len(values)
+            for end in range(bad - 1, max(0, bad - 3), -1):
+                between = np.geomspace(1, end + 1, 4).astype(int)[:0:-1] - 1
+                if all(fits(values[p]) for p in between.tolist()):
+                    return values[end]
             probes = sorted({int(p) for p in np.geomspace(1, len(values), 8)} | {len(values) - 1})
             while bad - good > 1:
                 some = (probe for probe in probes if good < probe < bad)
@@ -119,55 +163,68 @@ class Unification(ABC):
         the smaller box in which it may be constant."""
         for sizes in drawn(dims, self.draws):
             self._at(sizes)
+        return self._formulas(dims, {})
+
+    def _formulas(
+        self, dims: tuple[Dim, ...], guesses: Mapping[int, Formula]
+    ) -> dict[int, Formula] | tuple[Dim, ...]:
+        """Formulas as `_fitted` has them, the guesses where these hold."""
         samples = [
             (sizes, found[1])
             for sizes, found in self._found.items()
             if found is not None and found[0] == self.kind and _inside(sizes, dims)
         ]
         where = np.array([sizes for sizes, _ in samples], np.int64)
+        grid = {d.name: where[:, k] for k, d in enumerate(dims)}
         table = np.array([numbers for _, numbers in samples], np.int64)
-        constant = [int(c[0]) for c in table.T if (c == c[0]).all()]
-        fit = Fit(
-            dims,
-            {d.name: where[:, k] for k, d in enumerate(dims)},
-            divisors([*constant, *self.chosen], _MOST_DIVISOR),
-            table,
-            self.known,
-        )
-        distinct = {c.tobytes(): c for c in table.T if (c != c[0]).any()}
-        found = fit.formulas(list(distinct.values()))
-        known = dict(zip(distinct, found, strict=True))
-        formulas: dict[int, Any] = {}
-        for place, values in enumerate(table.T):
-            if (key := values.tobytes()) not in known:
-                continue
+        differ = np.flatnonzero((table != table[0]).any(axis=0)).tolist()
+        keys = {place: table[:, place].tobytes() for place in differ}
+        known: dict[bytes, Any] = {}
+        for place in differ:
+            guess = guesses.get(place)
+            if guess is not None and keys[place] not in known:
+                if np.array_equal(guess.at(grid), table[:, place]):
+                    known[keys[place]] = guess
+        left = {key: table[:, place] for place, key in keys.items() if key not in known}
+        if left:
+            constant = table[0, (table == table[0]).all(axis=0)].tolist()
+            numbers = divisors([*constant, *self.chosen], _MOST_DIVISOR)
+            fit = Fit(dims, grid, numbers, table, self.known)
+            known |= zip(left, fit.formulas(list(left.values())), strict=True)
+        formulas: dict[int, Formula] = {}
+        for place, key in keys.items():
             if (made := known[key]) is None:
-                other = where[values != self.numbers[place]]
+                other = where[table[:, place] != self.numbers[place]]
                 nearest = np.abs(np.log(other / self._own)).max(axis=1).argmin()
                 return without(dims, other[nearest].tolist(), self.made_for)
             formulas[place] = made
         return formulas
 
     def _cut(
-        self, dims: tuple[Dim, ...], formulas: Mapping[int, Formula]
+        self, dims: tuple[Dim, ...], formulas: Mapping[int, Formula], tried: Sequence[Sizes]
     ) -> tuple[Dim, ...] | None:
         """None if the formulas hold wherever they are tried; else the box to try next, which is a
         smaller one if the structure is another at some size."""
-        wrong = False
-        for sizes in self._tried(dims, formulas):
+        numbers = []
+        for sizes in tried:
             found = self._at(sizes)
             if found is None or found[0] != self.kind:
                 return without(dims, sizes, self.made_for)
-            values = dict(zip(self.names, sizes, strict=True))
-            wrong |= any(f.at(values) != found[1][place] for place, f in formulas.items())
+            numbers.append(found[1])
+        table = np.array(numbers, np.int64)
+        where = np.array(tried, np.int64)
+        grid = {name: where[:, k] for k, name in enumerate(self.names)}
+        values = {f: f.at(grid) for f in set(formulas.values())}
+        wrong = any(
+            not np.array_equal(values[f], table[:, place]) for place, f in formulas.items()
+        )
         return dims if wrong else None
 
-    def _tried(
-        self, dims: tuple[Dim, ...], formulas: Mapping[int, Formula]
-    ) -> list[tuple[int, ...]]:
+    def _tried(self, dims: tuple[Dim, ...], formulas: Iterable[Formula]) -> list[Sizes]:
         """Sizes at which formulas step, the first ones, the last ones and some between; for each
         dim, with the others at their ends."""
-        tried: list[tuple[int, ...]] = list(drawn(dims, self.draws))
+        tried: list[Sizes] = []
+        stepping = {f for f in formulas if _steps(f)}
         rng = np.random.default_rng(0)
         for at, known in enumerate(dims):
             values = np.arange(known.low, known.high + 1, known.multiple)
@@ -175,7 +232,7 @@ class Unification(ABC):
                 grid = {d.name: np.full(len(values), e) for d, e in zip(dims, ends)}
                 grid[known.name] = values
                 steps = {}
-                for formula in {f for f in formulas.values() if _steps(f)}:
+                for formula in stepping:
                     numbers = np.broadcast_to(formula.at(grid), values.shape)
                     second = np.flatnonzero(np.diff(numbers, n=2)) + 1
                     steps[second.tobytes()] = second

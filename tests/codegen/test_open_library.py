@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.open.build import open_library
+from loopwright.codegen.open.build import default_configs, open_library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import (
@@ -18,12 +18,16 @@ from loopwright.dsl.errors import (
     RangeError,
     ShapeError,
 )
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.oracle import evaluate, tolerance
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.open.cover import Cover
+from loopwright.schedule.open import program as program_module
+from loopwright.schedule.open.cover import Cover, cover
+from loopwright.schedule.open.numbers import at_sizes, structure
 from loopwright.schedule.open.program import open_program
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.space import space
+from tests.targets import HERE
 from tests.thin import thinned
 
 
@@ -321,3 +325,42 @@ def test_parts_of_a_long_sum_over_few_results_are_right_at_all_sizes(depth, widt
     for rows in range(1, 9):
         x, w = (rng.random(s, np.float32) for s in ((rows, depth), (depth, width)))
         np.testing.assert_allclose(library(x, w), x @ w, rtol=1e-4)
+
+
+def test_a_program_like_one_before_is_made_at_fewer_sizes_and_is_the_same(monkeypatch):
+    lowered = []
+    original = program_module.lower_columns
+
+    def counted(*args):
+        lowered.append(args)
+        return original(*args)
+
+    monkeypatch.setattr(program_module, "lower_columns", counted)
+    workload, made, counts = dense(), [], []
+    for n, forget in ((300, False), (100, False), (100, True)):
+        if forget:
+            program_module._known_of.cache_clear()
+            program_module._opened.cache_clear()
+        lowered.clear()
+        config = space(workload.at(n=n), HERE).default
+        made.append(open_program(workload, HERE, config, {"n": n}))
+        counts.append(len(lowered))
+    assert counts[1] < counts[2]
+    (dims,) = {p.dims for p in made[1:]}
+    sizes = program_module.grid(dims)
+    one, other = (structure(at_sizes(p.tree, sizes)) for p in made[1:])
+    assert one[0] == other[0]
+    for x, y in zip(one[1], other[1], strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_block_that_is_all_of_an_axis_is_that_at_all_sizes():
+    n, m = lw.dim("n", 1, 300), lw.dim("m", 1, 40)
+    workload = lw.workload(lw.ops.relu(lw.tensor("X", (n, m, 8))))
+    made = cover(
+        workload, HERE, lambda sizes: default_configs(workload, HERE, Numerics.STANDARD, sizes)
+    )
+    rows = [p for p in made.programs if p.dims[1].high == 1 and p.takes({"n": 2, "m": 1})]
+    assert {"n": 5, "m": 1} in rows[0].made_for
+    assert dict(rows[0].config.values)["block0_0"] == (300,)
+    assert len(rows) == 1

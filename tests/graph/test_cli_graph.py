@@ -95,7 +95,7 @@ def test_a_share_of_the_time_is_tuned_and_the_end_compares_estimate_and_measurem
     assert "the sum of the tasks' records" in said
 
 
-_TWO = ("--shape", "x=7,13", "--threads", "1", "--targets", "cpu,opencl")
+_TWO = ("--shape", "x=7,13", "--threads", "1", "--targets", "cpu, opencl")
 
 
 @pytest.mark.opencl

@@ -101,6 +101,19 @@ def test_sizes_with_other_steps_have_a_frame_of_their_own(built):
     assert boxes[1:] == [[(1, 1)]]
 
 
+def test_a_model_says_which_programs_a_size_runs(built):
+    first, *steps = built.explain(n=7).splitlines()
+    assert first.startswith("n=7: frame 1 of 2, for n: 2 to 40, with")
+    called = [entry.kernel for entry in built.linked[0].entries if entry.kernel is not None]
+    assert len(steps) == len(called)
+    for step, kernel in zip(steps, called, strict=True):
+        number = next(r.program for r in kernel.rules if r.holds((7,)))
+        assert f"program {number + 1} of {len(kernel.names)}, for n from" in step
+    assert built.explain(n=1).startswith("n=1: frame 2 of 2")
+    with pytest.raises(RangeError, match="41"):
+        built.explain(n=41)
+
+
 def test_sizes_that_are_not_allowed_are_refused_before_anything_runs(built):
     with pytest.raises(RangeError, match=r"n is 41 by axis 1 of x.*takes 1 to 40"):
         built(random(1, 41, 16))
@@ -283,11 +296,20 @@ def test_a_dim_that_is_written_otherwise_is_refused(tmp_path, words):
     assert "write NAME=1:512" in result.output
 
 
+def test_a_comparison_that_fails_names_operators_and_programs(monkeypatch):
+    monkeypatch.setattr(Reference, "_off", lambda self, made: "output 0 is off by 1")
+    x = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 4)}, ["y"])
+    with pytest.raises(ModelError, match=r"read in another way.*Or a program for all sizes"):
+        lw.build_model(x, dims={"n": (1, 8)}, threads=1)
+
+
 def test_comparisons_are_of_sizes_at_which_they_take_no_long_time(monkeypatch):
     asked = []
     check = Reference.check
     monkeypatch.setattr(
-        Reference, "check", lambda self, made: (asked.append(self.inputs), check(self, made))
+        Reference,
+        "check",
+        lambda self, *made, **words: (asked.append(self.inputs), check(self, *made, **words)),
     )
     n = lw.dim("n", 1, 1 << 19)
     x = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 64)}, ["y"])

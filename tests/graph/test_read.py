@@ -71,15 +71,44 @@ def test_tensors_of_the_notation_stand_for_inputs_of_a_torch_module():
         torch.testing.assert_close(build_model(table, given, threads=1)(ids), table(ids))
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [(("x",), "text 'x'"), ((np.zeros((2, 3), np.complex64),), "complex numbers")],
+)
+def test_inputs_of_text_and_of_complex_numbers_are_told_what_to_give(given, words):
+    import torch
+
+    with pytest.raises(ModelError, match=words):
+        build_model(torch.nn.Linear(3, 3), given)
+
+
 def test_a_build_says_what_goes_on_where_that_is_wanted(monkeypatch, capsys):
     build_model(_convolution(), threads=1)
     assert capsys.readouterr().err == ""
     build_model(_convolution(), threads=1, progress=True)
     said = ["reading the model", "compiling 1 task", "comparing results"]
     assert capsys.readouterr().err.splitlines() == said
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal, after some seconds
+    build_model(_convolution(), threads=1, progress=True)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("loopwright.graph.build.Timer", _Passed)
     build_model(_convolution(), threads=1, progress=True)
     assert said[-1] in capsys.readouterr().err
+
+
+class _Passed:
+    """A timer whose seconds are over."""
+
+    def __init__(self, seconds, then):
+        self.then = then
+
+    def start(self):
+        self.then()
+
+    def cancel(self):
+        pass
+
+    join = cancel
 
 
 def test_missing_weights_are_an_error(tmp_path):

@@ -21,6 +21,24 @@ def check_tensors(program: Any) -> None:
             )
 
 
+def check_numbers(inputs: Any) -> None:
+    """Raises `ModelError` for an input that is text, or has complex numbers."""
+    import torch
+
+    for x in torch.utils._pytree.tree_leaves(inputs):
+        if isinstance(x, (str, bytes)):
+            raise ModelError(
+                f"inputs have the text {x!r}: give an array, or the shape and type of one, as by "
+                f'lw.tensor({x!r}, (1, 3, 224, 224), "float32")'
+            )
+        if "complex" in str(getattr(x, "dtype", "")):
+            raise ModelError(
+                f"an input of shape {tuple(x.shape)} has complex numbers, which no program has: "
+                "wrap the model in a module that takes the two parts along a last axis, and gives "
+                "the model torch.view_as_complex(x)"
+            )
+
+
 def input_names(program: Any) -> list[str]:
     """Names of the tensors that a program takes, in order, as the user calls them: torch writes
     the names of arguments in lower case."""

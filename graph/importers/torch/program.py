@@ -21,6 +21,7 @@ from loopwright.graph.importers.torch.inputs import (
     arranged,
     check_fixed,
     check_given,
+    check_numbers,
     check_tensors,
     fixed_shapes,
     input_names,
@@ -264,6 +265,7 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
         return x if x is None else torch.as_tensor(x)
 
     check_several(inputs)
+    check_numbers((inputs, words))
     try:
         tensors = torch.utils._pytree.tree_map(tensor, (tuple(inputs), words))
     except Exception as error:  # of many kinds
@@ -300,6 +302,7 @@ def _traced_open(
         return _example(x, shape) if isinstance(x, Tensor) else x
 
     check_several(inputs)
+    check_numbers((inputs, words))
     shapes: Any = tuple(map(dims_of, inputs))
     if words is not None:
         shapes = {name: dims_of(x) for name, x in words.items()}

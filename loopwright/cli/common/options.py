@@ -31,7 +31,7 @@ def _targets(
     """The two targets; a usage error for others."""
     if value is None:
         return None
-    names = tuple(value.split(","))
+    names = tuple(name.strip() for name in value.split(","))
     if sorted(names) not in (["cpu", "cuda"], ["cpu", "opencl"]):
         raise click.BadParameter(f"{value}: give cpu,cuda or cpu,opencl")
     return names
