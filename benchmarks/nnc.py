@@ -96,18 +96,23 @@ CALLS = {"numpy": numpy_call, "torch": torch_call, "ours": our_call}
 
 
 def measured(call: Call) -> float:
-    """Seconds of a call: the median of several, after one that warms up; short ones in a row."""
+    """Processor seconds of a call on this thread: the least of several samples, after one that
+    warms up; short calls in a row.
+
+    What other programs take of the core is no part of them, and of what they do to caches the
+    least sample has the least.
+    """
     call()
     start = time.perf_counter()
     call()
     inner = max(1, int(2e-4 / max(time.perf_counter() - start, 1e-7)))
     samples = []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start = time.thread_time()
         for _ in range(inner):
             call()
-        samples.append((time.perf_counter() - start) / inner)
-    return float(np.median(samples))
+        samples.append((time.thread_time() - start) / inner)
+    return min(samples)
 
 
 def network(names: list[str], seed: int) -> Callable[[np.ndarray, np.ndarray, np.ndarray], object]:

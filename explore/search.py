@@ -50,7 +50,7 @@ from loopwright.transfer.pretrained.base import (
 from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.store import RecordStore
 
-SHARE, MOST = 0.25, 64
+SHARE, MOST = 0.125, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
 GO_ON = ("gbt", "mlp", "blend", SOURCE)

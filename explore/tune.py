@@ -98,8 +98,8 @@ def tune(  # noqa: PLR0913 - what users choose
         first batch then. Callbacks are told what is used.
     numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`.
-    batch: b of Algorithm 1; by default a quarter of what was measured, 16 to 64, or 4 to 64 where
-        the strategy is "transfer".
+    batch: b of Algorithm 1; by default an eighth of what was measured, but from the strategy's
+        `least` (8 of "annealing", 4 of "transfer") to 64.
     schedule: its ε, λ and α, and the annealing's numbers.
     progress: whether to show on standard error how it goes; by default in a terminal and in a
         notebook, unless there are callbacks.

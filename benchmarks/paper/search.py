@@ -75,9 +75,11 @@ def curve(setting: Setting, table: Path, seed: int, trials: int = TRIALS) -> lis
     """
     device, legal = opened(table), in_table(table)
     tuner = _tuner(setting, table, seed, legal)
+    # The recorded searches had 16 at a time, before annealing's batches began with fewer.
+    least = 16 if setting.strategy == "annealing" else tuner.strategy.least
     wanted = setting.times * trials
     while len(tuner.costs) < wanted and not tuner.exhausted:
-        asked = tuner.ask(min(tuner.strategy.least * setting.times, wanted - len(tuner.costs)))
+        asked = tuner.ask(min(least * setting.times, wanted - len(tuner.costs)))
         tuner.tell(asked, [m.cost for m in device.measure(device.space.workload, asked)])
     best = np.minimum.accumulate(tuner.costs)[setting.times - 1 :: setting.times][:trials]
     found = [float(device.optimum / cost) for cost in best]

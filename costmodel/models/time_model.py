@@ -39,16 +39,21 @@ class TimeModel:
     names: what the inputs are, such as `("m", "n", "k", "threads", "c")`. One of them should be
         the number of operations.
     seed: of the random starts.
+    units: ReLU units, by default as many as 75 parameters allow. A model without any is a line in
+        logarithms, for times so noisy that more does not hold for other sizes.
 
     A model of more than 36 inputs has no unit within 75 parameters and is refused.
     """
 
-    def __init__(self, names: Sequence[str], seed: int = 0) -> None:
+    def __init__(self, names: Sequence[str], seed: int = 0, units: int | None = None) -> None:
         self.names = tuple(names)
         count = len(self.names)
-        self.units = (PARAMETERS - count - 1) // (count + 2)
-        if not count or self.units < 1:
+        most = (PARAMETERS - count - 1) // (count + 2)
+        if not count or most < 1:
             raise ModelError(f"{count} inputs: name between 1 and 36")
+        self.units = most if units is None else units
+        if not 0 <= self.units <= most:
+            raise ModelError(f"{units} units with {count} inputs: use 0 to {most}")
         self.seed = seed
         self._mean = self._deviation = np.zeros(0)
         self._weights: _Array = np.zeros(0)
@@ -102,13 +107,13 @@ class TimeModel:
             raise ModelError("this model has not learned anything yet: fit it before saving it")
         numbers = {"mean": self._mean, "deviation": self._deviation, "weights": self._weights}
         content = {name: value.tolist() for name, value in numbers.items()}
-        return {"names": list(self.names), "seed": self.seed, **content}
+        return {"names": list(self.names), "seed": self.seed, "units": self.units, **content}
 
     @staticmethod
     def from_json(content: Any) -> TimeModel:
         """The inverse of `to_json`. Raises `ModelError` for anything else."""
         try:
-            model = TimeModel(content["names"], content["seed"])
+            model = TimeModel(content["names"], content["seed"], content.get("units"))
             count = len(model.names)
             model._mean = _numbers(content["mean"], count)
             model._deviation = _numbers(content["deviation"], count)
@@ -144,25 +149,26 @@ class TimeModel:
         bias = bias - linear @ (self._mean * scale)
         count = len(self.names)
         rows = ",\n    ".join(_braced(row) for row in inner * scale)
+        units = f"""
+  static const double out[{self.units}] = {_braced(out)};
+  static const double offset[{self.units}] = {_braced(offsets)};
+  static const double inner[{self.units}][{count}] = {{
+    {rows}}};
+  for (int u = 0; u < {self.units}; ++u) {{
+    double sum = offset[u];
+    for (int i = 0; i < {count}; ++i) sum += inner[u][i] * logs[i];
+    if (sum > 0) total += out[u] * sum;
+  }}"""
         return f"""#include <math.h>
 
 /* Seconds of a call; inputs: {", ".join(self.names)}. */
 double {function}(const double *inputs) {{
   static const double linear[{count}] = {_braced(linear * scale)};
-  static const double out[{self.units}] = {_braced(out)};
-  static const double offset[{self.units}] = {_braced(offsets)};
-  static const double inner[{self.units}][{count}] = {{
-    {rows}}};
   double logs[{count}], total = {float(bias)!r};
   for (int i = 0; i < {count}; ++i) {{
     logs[i] = log(inputs[i]);
     total += linear[i] * logs[i];
-  }}
-  for (int u = 0; u < {self.units}; ++u) {{
-    double sum = offset[u];
-    for (int i = 0; i < {count}; ++i) sum += inner[u][i] * logs[i];
-    if (sum > 0) total += out[u] * sum;
-  }}
+  }}{units if self.units else ""}
   return exp(total);
 }}
 """

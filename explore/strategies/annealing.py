@@ -71,6 +71,8 @@ class Annealing(Strategy):
     The chains persist: after the model has learned more they go on from where they were.
     """
 
+    least = 8  # the process learns much from each of the first few
+
     def __init__(
         self,
         encoded: EncodedSpace,

@@ -46,6 +46,8 @@ class Compiled(Annealing):
     otherwise the model does not know such programs, and a few of them run to learn from.
     """
 
+    least = 16  # the process chooses none, and several times as many are built at a time
+
     def __init__(
         self,
         encoded: EncodedSpace,

@@ -24,7 +24,7 @@ _KNOWN = 192
 _TOPS, _PARENTS, _DRAWN = 5, 32, 512
 """Points whose neighbours are looked at, points that are crossed and changed, and how many of
 each kind are drawn; twice as many are drawn at random."""
-_NOISE = 1e-3
+_NOISE = 1e-2
 """Variance that knobs do not explain, as a share of all."""
 _WEIGHT, _LEAST, _MOST = 0.5, 0.02, 4.0
 """The weight of a knob before anything is known, and its bounds."""

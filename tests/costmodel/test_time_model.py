@@ -90,8 +90,24 @@ def test_a_damaged_file_is_an_error(fitted: TimeModel, tmp_path: Path) -> None:
         TimeModel.load(path)
 
 
+def test_a_model_without_units_is_a_line_in_logarithms(tmp_path: Path) -> None:
+    x, _ = products(40, 0)
+    model = TimeModel(NAMES, units=0)
+    model.fit(x, 3e-9 * x[:, 0] ** 0.5 * x[:, 3])
+    new, _ = products(20, 1)
+    np.testing.assert_allclose(model.predict(new), 3e-9 * new[:, 0] ** 0.5 * new[:, 3], rtol=1e-2)
+    assert model.parameters == 5
+    model.save(tmp_path / "line.json")
+    np.testing.assert_array_equal(
+        TimeModel.load(tmp_path / "line.json").predict(new), model.predict(new)
+    )
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_c_predicts_the_same(fitted: TimeModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("units", [None, 0])
+def test_c_predicts_the_same(units: int | None, tmp_path: Path) -> None:
+    fitted = TimeModel(NAMES, units=units)
+    fitted.fit(*products(40, 0))
     source, library = tmp_path / "time.c", tmp_path / "time.so"
     source.write_text(fitted.to_c("seconds_of"))
     command = ["cc", "-Wall", "-Werror", "-O2", "-shared", "-fPIC", str(source), "-o"]
@@ -122,6 +138,9 @@ def test_bad_names_are_refused(fitted: TimeModel) -> None:
     for names in ((), [f"x{i}" for i in range(37)]):
         with pytest.raises(ModelError, match="name between 1 and 36"):
             TimeModel(names)
+    for units in (-1, 12):
+        with pytest.raises(ModelError, match=f"{units} units with 4 inputs: use 0 to 11"):
+            TimeModel(NAMES, units=units)
     with pytest.raises(ModelError, match="cannot name a C function"):
         fitted.to_c("a b")
 

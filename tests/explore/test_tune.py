@@ -254,6 +254,19 @@ def test_every_new_best_of_a_batch_is_verified():
             assert champion in device.verified
 
 
+def test_batches_grow_by_an_eighth_of_what_was_measured():
+    asked = []
+
+    class Counting(MadeUp):
+        def measure(self, workload, configs, *more):
+            asked.append(len(configs))
+            return super().measure(workload, configs, *more)
+
+    run(Counting(), trials=100)
+    assert asked[:10] == [8, 8, 8, 8, 8, 8, 8, 8, 8, 9]
+    assert sum(asked) == 100
+
+
 def test_one_that_fails_in_the_comparison_does_not_win():
     best = run(MadeUp()).config
 
