@@ -21,7 +21,7 @@ class LSTMClassifier:
     """Embedding, two LSTMs, auxiliary numbers, batch normalization and a dense layer.
 
     Trained as published: Adam, 50 epochs, batches of 64, the loss of a second head on the LSTMs'
-    output with weight 0.2. Sequences are packed by length instead of padded at the front.
+    output with weight 0.2. Sequences are padded behind their end instead of at the front.
     """
 
     epochs = 50

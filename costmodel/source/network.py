@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import pack_sequence
+from torch.nn.utils.rnn import pad_sequence
 
 from loopwright.costmodel.model import Floats, Integers
 
@@ -32,9 +32,11 @@ class Network(torch.nn.Module):
 
     def forward(self, sequences: list[Any], auxiliary: Any) -> tuple[Any, Any]:
         """Logits of both heads, each (sources, classes)."""
-        packed = pack_sequence(sequences, enforce_sorted=False)
-        embedded = packed._replace(data=self.embedding(packed.data))
-        text = self.lstm(embedded)[1][0][-1]
+        # Padded behind the end, where nothing is read. The gradient of a packed LSTM takes time
+        # that grows with the square of the length: each step's is as long as the batch.
+        embedded = self.embedding(pad_sequence(sequences))
+        last = torch.as_tensor([len(s) - 1 for s in sequences])
+        text = self.lstm(embedded)[0][last, torch.arange(len(sequences))]
         both = self.normalization(torch.cat([text, auxiliary], dim=1))
         return self.head(torch.relu(self.hidden(both))), self.second(text)
 

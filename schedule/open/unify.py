@@ -14,7 +14,7 @@ from loopwright.dsl.size import Dim
 from loopwright.schedule.open.fit import Fit, divisors
 from loopwright.schedule.tree.formula import Formula
 
-_DRAWN = 16  # sizes at which a structure is made first
+_DRAWN = 24  # sizes at which a structure is made first
 _AGAIN = 8  # sizes at which one is made first whose form is known
 _STEPS = 1  # of a formula's last and other steps, around which it is made again
 _ROUNDS = 8
@@ -110,7 +110,7 @@ class Unification(ABC):
         if isinstance(found, tuple):
             return None
         # Where the other's formulas step was tried for that.
-        fresh = set(found.values()) - set(other.formulas.values())
+        fresh = {f for place, f in found.items() if other.formulas.get(place) != f}
         tried = [*drawn(dims, _AGAIN), *self._tried(dims, fresh)]
         if self._cut(dims, found, tried) is not None:
             return None
