@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopwright.measure.open_programs import _seconds
 from loopwright.measure.timing import Timer, Timing, in_rounds, spread, typical
 
 
@@ -82,16 +83,16 @@ def test_one_sample_is_the_first_undisturbed_one_after_a_call_that_warms_the_cac
 
 
 class Stalling(Scripted):
-    """A call of a microsecond; some repeats of it stall for 3 ms."""
+    """A call of a microsecond; some repeats of it stall for some seconds."""
 
-    def __init__(self, *stalled):
+    def __init__(self, *stalled, seconds=3e-3):
         super().__init__([1e-6])
-        self.stalled, self.asked = stalled, []
+        self.stalled, self.asked, self.stall = stalled, [], seconds
 
     def repeat(self, times):
         elapsed, cpu = super().repeat(times)
         self.asked.append(times)
-        stall = 3e-3 if len(self.asked) - 1 in self.stalled else 0.0
+        stall = self.stall if len(self.asked) - 1 in self.stalled else 0.0
         return elapsed + stall, cpu + stall
 
 
@@ -166,6 +167,11 @@ def test_the_interval_is_that_of_the_sign_test():
     assert spread(samples, 0.95) == pytest.approx((9 - 2) / 2 / 5.5)
     assert spread(samples[:5], 0.95) == math.inf
     assert spread((), 0.95) == math.inf
+
+
+def test_a_long_stall_at_the_first_call_of_a_program_of_open_sizes_is_no_verdict_on_it():
+    found = _seconds([Stalling(0, seconds=1.0), Scripted([3e-6]), Scripted([1e-3])])
+    assert found == pytest.approx([1e-6, 3e-6, 1e-3])
 
 
 def test_the_interval_encloses_the_median_as_often_as_it_says():
