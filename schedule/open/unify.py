@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +18,7 @@ from loopwright.schedule.tree.formula import Formula
 
 _DRAWN = 24  # sizes at which a structure is made first
 _AGAIN = 8  # sizes at which one is made first whose form is known
+_ALL = 64  # sizes of a box, all of which are tried: a formula of a few may miss one of them
 _STEPS = 1  # of a formula's last and other steps, around which it is made again
 _ROUNDS = 8
 _MOST_DIVISOR = 1 << 20
@@ -224,6 +227,9 @@ class Unification(ABC):
         """Sizes at which formulas step, the first ones, the last ones and some between; for each
         dim, with the others at their ends."""
         tried: list[Sizes] = []
+        if math.prod((d.high - d.low) // d.multiple + 1 for d in dims) <= _ALL:
+            lines = [range(d.low, d.high + 1, d.multiple) for d in dims]
+            return list(itertools.product(*lines))
         stepping = {f for f in formulas if _steps(f)}
         rng = np.random.default_rng(0)
         for at, known in enumerate(dims):

@@ -20,12 +20,14 @@ from loopwright.dsl.errors import (
 )
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.oracle import evaluate, tolerance
+from loopwright.dsl.size import Dim
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open import program as program_module
 from loopwright.schedule.open.cover import Cover, cover
 from loopwright.schedule.open.numbers import at_sizes, structure
 from loopwright.schedule.open.program import open_program
 from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.open.unify import Unification
 from loopwright.schedule.space import space
 from tests.targets import HERE
 from tests.thin import thinned
@@ -200,6 +202,31 @@ def test_programs_of_random_configs_are_right_where_they_say():
 @pytest.mark.slow
 def test_programs_of_many_random_configs_are_right_where_they_say():
     assert triples(2000, seed=7)[1] == []
+
+
+class OneOff(Unification):
+    """A structure with a number that follows a formula at all sizes but one."""
+
+    def __init__(self, odd):
+        super().__init__((Dim("n", 19, 60),), {"n": 30}, [2, 7])
+        self.odd = odd
+
+    def structure(self, sizes):
+        n = sizes["n"]
+        return "loops", ((2 * n - 2) // 7 + (n == self.odd), 5)
+
+
+@pytest.mark.parametrize("odd", range(19, 61))
+def test_a_number_that_leaves_its_formula_at_one_size_of_a_few_is_found(odd):
+    made = OneOff(odd)
+    try:
+        box = made.unified()
+    except ConfigError:
+        return
+    (known,) = box.dims
+    for n in range(known.low, known.high + 1):
+        number = box.formulas[0].at({"n": n}) if 0 in box.formulas else made.numbers[0]
+        assert number == made.structure({"n": n})[1][0]
 
 
 def test_a_size_that_is_not_allowed_is_an_error_before_anything_runs():
