@@ -56,8 +56,8 @@ _KINDS = {"part": Part, "copy": Copy, "launch": Launch}
 
 @dataclass(frozen=True)
 class PlacedPlan:
-    """The order of the work of a call, bytes of the processor's `arena`, and those of each block
-    of the GPU's memory."""
+    """The order of the work of a call. `arena` is bytes of the processor, and `blocks` those of
+    each block of the GPU's memory."""
 
     arena: int
     blocks: tuple[int, ...]

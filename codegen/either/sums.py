@@ -21,8 +21,8 @@ _CALLS = 5  # of a kernel, for one sample
 
 @dataclass(frozen=True)
 class Sum:
-    """Predicted seconds of a call on one device: the `launch` with its arguments and memory,
-    `transfers` of arrays by name, and the `kernel`."""
+    """Predicted seconds of a call on one device. `launch` includes its arguments and memory;
+    `transfers` are of arrays, by name."""
 
     launch: float
     transfers: Mapping[str, float]

@@ -156,7 +156,7 @@ class Indices:
         return total
 
     def let(self, let: Let) -> list[Any]:
-        """Makes a `Let` known; the statement that binds its variable, if it needs one."""
+        """Make a `Let` known. Returns the statement that binds its variable, if it needs one."""
         value, limit = self.linear(let.value), self.size(let.limit)
         (low, high), (least, most) = self.range(let.value), bounds(let.limit)
         clips = high > least

@@ -1,4 +1,7 @@
-"""Pass lists: to begin with, random, varied, proposed by a model, and what of a list matters."""
+"""Pass lists to begin with, random ones and varied ones.
+
+A model proposes others. What of a list matters is found by leaving parts out.
+"""
 
 from __future__ import annotations
 

@@ -18,9 +18,11 @@ _PACE = 8
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a search: what goes on in a word or two, candidates measured, `resumed` of them
-    in earlier sessions, the budget, seconds of this session, costs in seconds or infinite,
-    operations of the workload, and failures by kind."""
+    """Progress of a search.
+
+    `doing` is a word or two. `resumed` of the measured candidates are of earlier sessions.
+    Seconds are of this session. Costs are in seconds, or infinite. Failures go by kind.
+    """
 
     doing: str
     trials: int
