@@ -55,7 +55,8 @@ def divides(tile: Choice, sketch: NestSketch) -> bool:
 
 
 def _in_vectors(tile: Choice, sketch: NestSketch, target: Target) -> bool:
-    """Return whether a tile is whole vectors, or less than one: else its end is not computed."""
+    """Return whether a tile is whole vectors, or less than one: else its end is not computed.
+    The verifier refuses that too, but only once the tree is lowered."""
     size = dict(zip(sketch.tile, tile)).get(sketch.vector, 1) if sketch.vector else 1
     most = lanes(sketch.nest, target)
     return size <= most or size % most == 0
