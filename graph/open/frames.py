@@ -51,7 +51,6 @@ class Frame:
     offsets: of the steps whose result lies in their argument, by their numbers, how many elements
         before it.
     counts: of the iterations of loops.
-    outputs: shapes of the outputs at the sizes that were read.
     """
 
     dims: tuple[Dim, ...]
@@ -61,7 +60,6 @@ class Frame:
     extents: Mapping[Value, Number]
     offsets: Mapping[int, Number]
     counts: Mapping[Loop[Value], Number]
-    outputs: Mapping[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
     def __repr__(self) -> str:
         return f"<Frame: {self.work}, {'; '.join(map(str, self.dims))}>"
@@ -99,7 +97,7 @@ class _Reading(Unification):
 
     def __init__(self, dims: tuple[Dim, ...], made_for: Mapping[str, int], read: Read) -> None:
         super().__init__(dims, made_for, range(2, 9), _DRAWN)
-        self.read, self.outputs = read, dict[tuple[int, ...], tuple[tuple[int, ...], ...]]()
+        self.read = read
         self.work = read(made_for)
         self.skeleton = _skeleton(self.work)
         for n, said in enumerate(self.work.imported):
@@ -129,7 +127,7 @@ class _Reading(Unification):
             for form, open_one in seen.forms
         )
         found = (seen.shapes, seen.extents, seen.offsets, seen.counts)
-        return Frame(box.dims, self.work, steps, *found, self.outputs)
+        return Frame(box.dims, self.work, steps, *found)
 
     def structure(self, sizes: Mapping[str, int]) -> Structure | None:
         own = sizes == self.made_for
@@ -143,7 +141,6 @@ class _Reading(Unification):
         kind = _skeleton(work)
         if kind != self.skeleton:
             return kind, ()
-        self.outputs[tuple(sizes.values())] = tuple(v.shape for v in work.network.outputs)
         seen = _Description(work, self.work, number)
         return tuple(seen.tokens), tuple(numbers)
 

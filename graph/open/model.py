@@ -25,13 +25,13 @@ from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
-from loopwright.graph.open.frames import Frame, frames
+from loopwright.graph.open.frames import Frame, Number, frames
 from loopwright.graph.open.link import LinkedFrame, Linker, Records
 from loopwright.graph.open.source import OpenSource
 from loopwright.graph.tasks import Work
 from loopwright.schedule.open.fit import Fit
 from loopwright.schedule.open.rule import Rule
-from loopwright.schedule.open.unify import drawn
+from loopwright.schedule.open.unify import drawn, everywhere
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.formula import Formula, evaluated
 
@@ -224,17 +224,11 @@ def _signature(
 
 
 def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[int | Size, ...]]:
-    """The shapes of the outputs in dims, from those at the sizes that were read."""
-    seen = {sizes: shapes for frame in found for sizes, shapes in frame.outputs.items()}
-    where = np.array(list(seen), np.int64)
-    columns = [np.array([n for shape in shapes for n in shape]) for shapes in seen.values()]
-    table = np.array(columns, np.int64)
-    grid = {d.name: where[:, k] for k, d in enumerate(dims)}
-    fitted = iter(Fit(dims, grid, range(2, 65), table).formulas(list(table.T)))
-    first = next(iter(seen.values()))
+    """The shapes of the outputs in dims: one form for those of all frames."""
     made = []
-    for number, shape in enumerate(first):
-        extents = [_as_size(next(fitted), dims) for _ in shape]
+    of_frames = ([f.shapes[v] for v in f.work.network.outputs] for f in found)
+    for number, shapes in enumerate(zip(*of_frames, strict=True)):
+        extents = [_one_form(dims, found, each) for each in zip(*shapes, strict=True)]
         if None in extents:
             raise ModelError(
                 f"output {number} has an extent that is no sum and quotient of the dims: build "
@@ -242,6 +236,18 @@ def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[
             )
         made.append(tuple(n for n in extents if n is not None))
     return made
+
+
+def _one_form(
+    dims: tuple[Dim, ...], found: Sequence[Frame], extents: Sequence[Number]
+) -> int | Size | None:
+    """An extent that is one of these in each frame; None where the notation has no word for it."""
+    grids = [everywhere(frame.dims) for frame in found]
+    grid = {d.name: np.concatenate([g[d.name] for g in grids]) for d in dims}
+    columns = [evaluated(n, g) + 0 * g[dims[0].name] for n, g in zip(extents, grids, strict=True)]
+    values = np.concatenate(columns)
+    (forms,) = Fit(dims, grid, range(2, 65), values[:, None]).formulas([values])
+    return _as_size(forms[0], dims) if forms else None
 
 
 def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:

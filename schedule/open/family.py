@@ -58,15 +58,12 @@ class Family:
         """The quotients in its numbers, which those of its programs follow."""
         found: dict[str, Formula] = {}
 
-        def part(x: Any) -> Any:
+        def see(x: Any) -> Any:
             if isinstance(x, Formula):
-                if x.op == "floordiv":
-                    found.setdefault(str(x), x)
-                for each in x.args:
-                    part(each)
+                found.update((str(q), q) for q in x.quotients())
             return x
 
-        numbered(self.form, part)
+        numbered(self.form, see)
         return tuple(found.values())
 
     @property

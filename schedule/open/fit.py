@@ -5,15 +5,18 @@ A number of a tree is, of some product x of dims, by the way that trees are lowe
     k·x + t        or        k·x + t + s·⌊(a·x + b) / c⌋        or the lesser of that and a limit,
 
 or the negative of one of these. x may also be a sum of such products, as the elements of a padded
-array of two open axes, or the product of two other numbers. A divisor c is a product of numbers
-that the program is made of: register tiles, blocks, strides.
+array of two open axes, the product of two other numbers, or a quotient that another number is made
+of. A divisor c is a product of numbers that the program is made of: register tiles, blocks,
+strides.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +55,26 @@ def divisors(numbers: Sequence[int], most: int) -> list[int]:
     return sorted({*small, *(p for p in pairs if p <= most)})
 
 
+@dataclass(frozen=True, eq=False)
+class _Basis:
+    """A formula that others may follow, its values, and the slopes of those that do in lines."""
+
+    formula: Formula
+    x: Array
+    slopes: Array
+
+    @functools.cached_property
+    def order(self) -> Array:
+        """An order in which the values rise."""
+        return np.argsort(self.x, kind="stable")
+
+    def rises(self, v: Array) -> bool:
+        """Return whether values are a function of these, and nowhere fall as these rise."""
+        x, v = self.x[self.order], v[self.order]
+        steps = np.diff(v)
+        return bool((steps >= 0).all() and not steps[np.diff(x) == 0].any())
+
+
 class Fit:
     """Finds formulas for numbers known at the same sizes.
 
@@ -67,102 +90,145 @@ class Fit:
         table: Array,
         known: Sequence[Formula] = (),
     ) -> None:
-        self.candidates, self.sizes = candidates, sizes
-        every = (*known, *products(dims))
-        self.bases = [(x, np.asarray(x.at(sizes), np.int64)) for x in every]
-        columns = np.unique(table, axis=1).T
-        self.slopes = {
-            basis: sorted({abs(line[0]) for c in columns if (line := _line(x, c))} - {0})
-            for basis, x in self.bases
-        }
+        self.candidates, self.sizes = np.array(candidates, np.int64), sizes
+        self.columns = np.unique(table, axis=1).T
+        self.bases = [*map(self._basis, (*known, *products(dims)))]
         if len(dims) > 1:
-            self.bases += [sums for c in columns if (sums := self._sum(c)) is not None]
+            sums = (self._sum(c) for c in self.columns)
+            self.bases += [self._basis(x) for x in sums if x is not None]
 
-    def formulas(self, columns: Sequence[Array]) -> list[Formula | int | None]:
-        """A formula for each column of values, the simplest one of those tried; None where none
-        has these values."""
-        found = [self._formula(values) for values in columns]
-        if len(self.sizes) > 1 and None in found:
-            self._add_products([f for f in found if isinstance(f, Formula)], columns)
-            found = [f or self._formula(v) for f, v in zip(found, columns, strict=True)]
+    def _basis(self, formula: Formula) -> _Basis:
+        x = np.asarray(formula.at(self.sizes), np.int64)
+        lines = [line for c in self.columns if (line := _line(x, c)) is not None]
+        slopes = sorted({abs(slope) for slope, _ in lines} - {0} | {1})
+        return _Basis(formula, x, np.array(slopes, np.int64))
+
+    def formulas(
+        self, columns: Sequence[Array], others: Iterable[Formula] = ()
+    ) -> list[list[Formula | int]]:
+        """For each column, all formulas tried that have its values, the simplest one first.
+        `others` are those of other columns."""
+        lines = [self._line(values, self.bases) for values in columns]
+        found = [
+            self._stepped(values, self.bases) if line is None else [line]
+            for line, values in zip(lines, columns, strict=True)
+        ]
+        simplest = [*others, *(made[0] for made in found if made)]
+        bases = self._others(simplest, columns, not all(found))
+        for line, made, values in zip(lines, found, columns, strict=True):
+            if made:
+                made += () if line is not None else self._nested(values, bases)
+            elif (other := self._line(values, bases)) is not None:
+                made.append(other)
+            else:
+                made += self._stepped(values, bases)
         return found
 
-    def _formula(self, values: Array) -> Formula | int | None:
+    def _line(self, values: Array, bases: Iterable[_Basis]) -> Formula | int | None:
+        """A constant or `k·x + t`."""
         if (values == values[0]).all():
             return int(values[0])
-        for find in (self._plain, self._limited, self._remainder):
-            for basis, x in self.bases:
-                for sign in (1, -1):
-                    if (made := find(basis, x, sign * values)) is not None:
-                        return made * sign
+        for basis in bases:
+            if (line := _line(basis.x, values)) is not None:
+                return basis.formula * line[0] + line[1]
         return None
 
-    def _sum(self, values: Array) -> tuple[Formula, Array] | None:
+    def _sum(self, values: Array) -> Formula | None:
         """A sum of several products with whole coefficients, if these values are one."""
-        rows = np.stack([*(x for _, x in self.bases), np.ones_like(values)], axis=1)
+        rows = np.stack([*(basis.x for basis in self.bases), np.ones_like(values)], axis=1)
         scale = np.abs(rows).max(axis=0)
         weights = np.linalg.lstsq(rows / scale, values, rcond=None)[0] / scale
         whole = np.rint(weights).astype(np.int64)
         if np.count_nonzero(whole[:-1]) < 2 or (rows @ whole != values).any():
             return None
         total: Formula | int = int(whole[-1])
-        for (basis, _), weight in zip(self.bases, whole[:-1], strict=True):
-            total = basis * int(weight) + total
-        return (total, values) if isinstance(total, Formula) else None
+        for basis, weight in zip(self.bases, whole[:-1], strict=True):
+            total = basis.formula * int(weight) + total
+        return total if isinstance(total, Formula) else None
 
-    def _add_products(self, known: Sequence[Formula], columns: Sequence[Array]) -> None:
-        """Add the products of two known numbers that some others follow as a line."""
-        values = [np.asarray(f.at(self.sizes), np.int64) for f in known]
-        for (f, x), (g, y) in itertools.combinations(zip(known, values, strict=True), 2):
-            product = f * g
-            if isinstance(product, Formula) and any(_line(x * y, c) for c in columns):
-                self.bases.append((product, x * y))
+    def _others(
+        self, known: Sequence[Formula | int], columns: Sequence[Array], wanting: bool
+    ) -> list[_Basis]:
+        """The quotients in known numbers; if some number is `wanting` and there are several dims,
+        the products of two that a number follows as a line, too."""
+        formulas = [f for f in known if isinstance(f, Formula)]
+        parts = {str(q): q for f in formulas for q in f.quotients()}
+        for basis in self.bases:
+            parts.pop(str(basis.formula), None)
+        if wanting and len(self.sizes) > 1:
+            values = [np.asarray(f.at(self.sizes), np.int64) for f in formulas]
+            for (f, x), (g, y) in itertools.combinations(zip(formulas, values, strict=True), 2):
+                product = f * g
+                if isinstance(product, Formula) and any(_line(x * y, c) for c in columns):
+                    parts[str(product)] = product
+        return [*map(self._basis, parts.values())]
 
-    def _limited(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
+    def _stepped(self, values: Array, bases: Iterable[_Basis]) -> list[Formula | int]:
+        """Formulas that are no lines. The numerator of a quotient is some number of the tree, most
+        often, so others are tried only where none is."""
+        signed = [(basis, sign) for basis in bases for sign in (1, -1)]
+        for own in (True, False):
+            found = [
+                made * sign
+                for find in (self._quotients, self._limited, self._remainders)
+                for basis, sign in signed
+                for made in find(basis, sign * values, own)
+            ]
+            if found:
+                return found
+        return []
+
+    def _nested(self, values: Array, bases: Iterable[_Basis]) -> Iterator[Formula | int]:
+        """Quotients of those of other numbers, not of its own."""
+        for basis in bases:
+            if _line(basis.x, values) is None:
+                yield from self._quotients(basis, values, True)
+
+    def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         limit = int(v.max())
         below = v < limit
-        if len(np.unique(x[below])) < 2:
-            return None
-        made = self._plain(basis, x[below], v[below])
-        if made is None:
-            return None
-        made = lesser(made, limit)
-        return made if (evaluated(made, self.sizes) == v).all() else None
+        part = replace(basis, x=basis.x[below])
+        if len(np.unique(part.x)) < 2 or len(np.unique(basis.x[~below])) < 2:
+            return
+        line = _line(part.x, v[below])
+        lines = [] if line is None else [basis.formula * line[0] + line[1]]
+        for made in lines or self._quotients(part, v[below], own):
+            limited = lesser(made, limit)
+            if (evaluated(limited, self.sizes) == v).all():
+                yield limited
 
-    def _plain(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
-        if (line := _line(x, v)) is not None:
-            return basis * line[0] + line[1]
-        return self._stepped(basis, x, v)
+    def _remainders(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
+        """What steps of more than 1 leave of a number that grows with x."""
+        for slope in basis.slopes.tolist():
+            for made in self._quotients(basis, slope * basis.x - v, own, least=2):
+                yield basis.formula * slope - made
 
-    def _remainder(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
-        """The rest of one of the numbers that grow with x."""
-        for slope in self.slopes.get(basis, (1,)):
-            made = self._stepped(basis, x, slope * x - v)
-            if made is not None:
-                return basis * slope - made
-        return None
-
-    def _stepped(self, basis: Formula, x: Array, v: Array) -> Formula | int | None:
-        """`s·⌊(a·x + b) / c⌋ + t` with the least c."""
-        scale = math.gcd(*(int(d) for d in np.unique(v - v[0])))
-        shift = int(v[0]) % scale if scale else 0
-        if not scale:
-            return None
-        w = (v - shift) // scale
+    def _quotients(
+        self, basis: _Basis, v: Array, own: bool, least: int = 1
+    ) -> Iterator[Formula | int]:
+        """`s·⌊(a·x + b) / c⌋ + t` with s at least `least`, the least c first: for each a the
+        greatest and the least b. `own` says that each a is the slope of some number."""
+        if not basis.rises(v):
+            return
+        x, scale = basis.x, math.gcd(*(int(d) for d in np.unique(v - v[0])))
         first, last = int(np.argmin(x)), int(np.argmax(x))
-        if x[first] == x[last]:
-            return None
-        slope = (w[last] - w[first]) / (x[last] - x[first])
-        for c in self.candidates:
-            for a in {math.floor(slope * c), math.ceil(slope * c), 1}:
-                if a < 1:
-                    continue
-                low = int((c * w - a * x).max())
-                high = int((c * w - a * x).min()) + c - 1
-                if low <= high:
-                    quotient: Formula | int = (basis * a + high) // c
-                    return quotient * scale + shift
-        return None
+        if scale < least or x[first] == x[last]:
+            return
+        shift = int(v[0]) % scale
+        w = (v - shift) // scale
+        span = x[last] - x[first]
+        slope = (w[last] - w[first]) / span
+        near = np.floor(slope * self.candidates).astype(np.int64)
+        a = np.array([basis.slopes] * len(near)) if own else near[:, None] + [0, 1]
+        c = np.broadcast_to(self.candidates[:, None], a.shape)
+        # The ends tell the slope to one step over the span.
+        close = (a >= 1) & (np.abs(a - slope * c) * span <= c)
+        c, a = np.unique(np.stack([c[close], a[close]], axis=1), axis=0).T
+        rests = c[:, None] * w - a[:, None] * x
+        low, high = rests.max(axis=1), rests.min(axis=1) + c - 1
+        for k in np.flatnonzero(low <= high):
+            for b in sorted({int(high[k]), int(low[k])}, reverse=True):
+                yield (basis.formula * int(a[k]) + b) // int(c[k]) * scale + shift
 
 
 def _line(x: Array, v: Array) -> tuple[int, int] | None:

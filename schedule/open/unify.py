@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -21,6 +22,8 @@ _AGAIN = 8  # sizes at which one is made first whose form is known
 _ALL = 64  # sizes of a box, all of which are tried: a formula of a few may miss one of them
 _STEPS = 1  # of a formula's last and other steps, around which it is made again
 _ROUNDS = 8
+_MOST_ROUNDS = 64
+_COMPARED = 1 << 12  # sizes along an edge of a box at which formulas are compared
 _MOST_DIVISOR = 1 << 20
 
 Sizes = tuple[int, ...]
@@ -72,52 +75,37 @@ class Unification(ABC):
         """The structure and the numbers at some sizes; None where there is none."""
 
     def unified(self, like: Iterable[Unified] = ()) -> Unified:
-        """The box and the formulas. Those of a structure that is `like` this one are tried first,
-        at fewer sizes. Raises `ConfigError` where there is no box but of its own sizes, since some
-        number follows no formula that is tried."""
+        """The box and the formulas. The boxes of structures that are `like` this one are tried
+        first, at fewer sizes. Raises `ConfigError` where there is no box but of its own sizes,
+        since some number follows no formula that is tried."""
         own = self._at(tuple(map(int, self._own)))
         if own is None:
             raise ConfigError(f"there is no program for {self.made_for}")
         self.kind, self.numbers = own
         for other in like:
-            if other.kind == self.kind and (same := self._as(other)) is not None:
-                return same
+            if other.kind == self.kind:
+                found = self._formulas(self._around(other.dims), _AGAIN)
+                if isinstance(found, Unified):
+                    return found
         dims = self.all_dims
         for at in range(len(dims)):
             dims = (*dims[:at], self._range(dims, at), *dims[at + 1 :])
         for _ in range(_ROUNDS):
-            found = self._fitted(dims)
-            if isinstance(found, tuple):
-                dims = found
-                continue
-            tried = [*drawn(dims, self.draws), *self._tried(dims, found.values())]
-            cut = self._cut(dims, found, tried)
-            if cut is None:
-                return Unified(dims, found, self.kind)
-            dims = cut
+            found = self._formulas(dims, self.draws)
+            if isinstance(found, Unified):
+                return found
+            dims = found
         raise ConfigError(f"there is no form for sizes other than {self.made_for}")
 
-    def _as(self, other: Unified) -> Unified | None:
-        """The formulas of another one, most of which differ by constants if at all, in its box or
-        a wider one; None where the structure has no such form at the sizes that are tried."""
-        dims = other.dims
+    def _around(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The box of another program, or a wider one where that ends before its own sizes or the
+        structure goes on behind it."""
         for at, (own, known, whole) in enumerate(zip(self._own.tolist(), dims, self.all_dims)):
             ends = known.low - known.multiple, known.high + known.multiple
             beyond = [n for n in ends if whole.low <= n <= whole.high]
             if not known.low <= own <= known.high or any(self._fits_at(at, n) for n in beyond):
-                wide = self._range(self.all_dims, at)
-                dims = (*dims[:at], wide, *dims[at + 1 :])
-        if not all(map(self._fits, drawn(dims, _AGAIN))):
-            return None
-        found = self._formulas(dims, other.formulas)
-        if isinstance(found, tuple):
-            return None
-        # Where the other's formulas step was tried for that.
-        fresh = {f for place, f in found.items() if other.formulas.get(place) != f}
-        tried = [*drawn(dims, _AGAIN), *self._tried(dims, fresh)]
-        if self._cut(dims, found, tried) is not None:
-            return None
-        return Unified(dims, found, self.kind)
+                dims = (*dims[:at], self._range(self.all_dims, at), *dims[at + 1 :])
+        return dims
 
     def _at(self, sizes: tuple[int, ...]) -> Structure | None:
         if sizes not in self._found:
@@ -161,75 +149,76 @@ class Unification(ABC):
         high = last(range(own, known.high + 1, step))
         return replace(known, low=low, high=high)
 
-    def _fitted(self, dims: tuple[Dim, ...]) -> dict[int, Formula] | tuple[Dim, ...]:
-        """Formulas that hold at all sizes of the box that were tried; where a number has none,
-        the smaller box in which it may be constant."""
-        for sizes in drawn(dims, self.draws):
-            self._at(sizes)
-        return self._formulas(dims, {})
+    def _formulas(self, dims: tuple[Dim, ...], draws: int) -> Unified | tuple[Dim, ...]:
+        """The formulas of a box: of each number one that all others with its values at the sizes
+        tried equal at every size of the box. Or the smaller box to try next, where the structure
+        is another at some size, or a number has no formula."""
+        grid, settled = everywhere(dims), dict[int, Formula]()
+        tried = [*drawn(dims, draws)]
+        for _ in range(_MOST_ROUNDS):
+            for sizes in tried:
+                if not self._fits(sizes):
+                    return without(dims, sizes, self.made_for)
+            found = self._rivals(dims, settled)
+            if isinstance(found, tuple):
+                return found
+            doubts = set()
+            for places, made in found:
+                doubt = _doubt(made, grid)
+                if doubt is None:
+                    settled.update(dict.fromkeys(places, made[0]))
+                else:
+                    doubts.add(doubt)
+            tried = [*doubts] or self._untried(dims, settled.values())
+            if not tried:
+                return Unified(dims, settled, self.kind)
+        return without(dims, tried[0], self.made_for)
 
-    def _formulas(
-        self, dims: tuple[Dim, ...], guesses: Mapping[int, Formula]
-    ) -> dict[int, Formula] | tuple[Dim, ...]:
-        """Formulas as `_fitted` has them, the guesses where these hold."""
+    def _rivals(
+        self, dims: tuple[Dim, ...], settled: Mapping[int, Formula]
+    ) -> list[tuple[list[int], list[Any]]] | tuple[Dim, ...]:
+        """The places of numbers that differ but have equal values at the sizes tried, and all
+        formulas with these; of those that are settled the one that they have. Where a number has
+        none, the smaller box in which it may be constant."""
         samples = [
             (sizes, found[1])
             for sizes, found in self._found.items()
             if found is not None and found[0] == self.kind and _inside(sizes, dims)
         ]
         where = np.array([sizes for sizes, _ in samples], np.int64)
-        grid = {d.name: where[:, k] for k, d in enumerate(dims)}
         table = np.array([numbers for _, numbers in samples], np.int64)
-        differ = np.flatnonzero((table != table[0]).any(axis=0)).tolist()
-        keys = {place: table[:, place].tobytes() for place in differ}
-        known: dict[bytes, Any] = {}
-        for place in differ:
-            guess = guesses.get(place)
-            if guess is not None and keys[place] not in known:
-                if np.array_equal(guess.at(grid), table[:, place]):
-                    known[keys[place]] = guess
-        left = {key: table[:, place] for place, key in keys.items() if key not in known}
+        grid = {d.name: where[:, k] for k, d in enumerate(dims)}
+        places: dict[bytes, list[int]] = {}
+        for place in np.flatnonzero((table != table[0]).any(axis=0)).tolist():
+            places.setdefault(table[:, place].tobytes(), []).append(place)
+        found: list[tuple[list[int], list[Any]]] = []
+        left = []
+        for same in places.values():
+            known = next((settled[p] for p in same if p in settled), None)
+            if known is not None and np.array_equal(known.at(grid), table[:, same[0]]):
+                found.append((same, [known]))
+            else:
+                left.append(same)
         if left:
             constant = table[0, (table == table[0]).all(axis=0)].tolist()
             numbers = divisors([*constant, *self.chosen], _MOST_DIVISOR)
             fit = Fit(dims, grid, numbers, table, self.known)
-            known |= zip(left, fit.formulas(list(left.values())), strict=True)
-        formulas: dict[int, Formula] = {}
-        for place, key in keys.items():
-            if (made := known[key]) is None:
-                other = where[table[:, place] != self.numbers[place]]
-                nearest = np.abs(np.log(other / self._own)).max(axis=1).argmin()
-                return without(dims, other[nearest].tolist(), self.made_for)
-            formulas[place] = made
-        return formulas
+            columns = [table[:, p[0]] for p in left]
+            for same, made in zip(left, fit.formulas(columns, settled.values())):
+                if not made:
+                    other = where[table[:, same[0]] != self.numbers[same[0]]]
+                    nearest = np.abs(np.log(other / self._own)).max(axis=1).argmin()
+                    return without(dims, other[nearest].tolist(), self.made_for)
+                found.append((same, made))
+        return found
 
-    def _cut(
-        self, dims: tuple[Dim, ...], formulas: Mapping[int, Formula], tried: Sequence[Sizes]
-    ) -> tuple[Dim, ...] | None:
-        """None if the formulas hold wherever they are tried; else the box to try next, which is a
-        smaller one if the structure is another at some size."""
-        numbers = []
-        for sizes in tried:
-            found = self._at(sizes)
-            if found is None or found[0] != self.kind:
-                return without(dims, sizes, self.made_for)
-            numbers.append(found[1])
-        table = np.array(numbers, np.int64)
-        where = np.array(tried, np.int64)
-        grid = {name: where[:, k] for k, name in enumerate(self.names)}
-        values = {f: f.at(grid) for f in set(formulas.values())}
-        wrong = any(
-            not np.array_equal(values[f], table[:, place]) for place, f in formulas.items()
-        )
-        return dims if wrong else None
-
-    def _tried(self, dims: tuple[Dim, ...], formulas: Iterable[Formula]) -> list[Sizes]:
-        """Sizes at which formulas step, the first ones, the last ones and some between; for each
-        dim, with the others at their ends."""
-        tried: list[Sizes] = []
+    def _untried(self, dims: tuple[Dim, ...], formulas: Iterable[Formula]) -> list[Sizes]:
+        """Sizes not tried at which formulas step, the last ones and some between; for each dim,
+        with the others at their ends. All sizes of a small box."""
         if math.prod((d.high - d.low) // d.multiple + 1 for d in dims) <= _ALL:
             lines = [range(d.low, d.high + 1, d.multiple) for d in dims]
-            return list(itertools.product(*lines))
+            return [s for s in itertools.product(*lines) if s not in self._found]
+        tried: list[Sizes] = []
         stepping = {f for f in formulas if _steps(f)}
         rng = np.random.default_rng(0)
         for at, known in enumerate(dims):
@@ -247,7 +236,40 @@ class Unification(ABC):
                     for s in {*second[-_STEPS:], *some}:
                         for value in values[max(s - 1, 0) : s + 2]:
                             tried.append((*ends[:at], int(value), *ends[at + 1 :]))
-        return list(dict.fromkeys(tried))
+        return [s for s in dict.fromkeys(tried) if s not in self._found]
+
+
+@functools.lru_cache(maxsize=32)
+def everywhere(dims: tuple[Dim, ...]) -> dict[str, np.ndarray[Any, Any]]:
+    """All sizes of a box; of many those along its edges, the first and the last of each, and some
+    that are drawn."""
+    lines = [range(d.low, d.high + 1, d.multiple) for d in dims]
+    if math.prod(map(len, lines)) <= _COMPARED:
+        every: Iterable[Sizes] = itertools.product(*lines)
+    else:
+        rng = np.random.default_rng(0)
+        ends = [(line[0], line[-1]) for line in lines]
+        cut = [[*dict.fromkeys((*n[:_COMPARED], *n[-_COMPARED:]))] for n in lines]
+        edges = (
+            itertools.product(*(cut[k] if k == at else ends[k] for k in range(len(dims))))
+            for at in range(len(dims))
+        )
+        some = zip(*(rng.choice(np.array(n), _COMPARED).tolist() for n in lines))
+        every = itertools.chain(*edges, some)
+    where = np.array([*every], np.int64)
+    return {d.name: where[:, k] for k, d in enumerate(dims)}
+
+
+def _doubt(formulas: Sequence[Formula], sizes: Mapping[str, np.ndarray[Any, Any]]) -> Sizes | None:
+    """The sizes at which most formulas differ from the first one; None where none does."""
+    differ = np.zeros(len(next(iter(sizes.values()))), np.int64)
+    for formula in formulas[1:]:
+        differ += formula.at(sizes) != formulas[0].at(sizes)
+    if not differ.any():
+        return None
+    most = np.flatnonzero(differ == np.max(differ))
+    middle = most[len(most) // 2]
+    return tuple(int(x[middle]) for x in sizes.values())
 
 
 def drawn(dims: Sequence[Dim], count: int = _DRAWN) -> Iterator[tuple[int, ...]]:

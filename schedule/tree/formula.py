@@ -56,6 +56,12 @@ class Formula:
             return frozenset(self.args)
         return frozenset().union(*(x.dims() for x in self.args if isinstance(x, Formula)))
 
+    def quotients(self) -> tuple[Formula, ...]:
+        """The quotients that it is made of, each once."""
+        inside = (q for x in self.args if isinstance(x, Formula) for q in x.quotients())
+        own = (self,) if self.op == "floordiv" else ()
+        return tuple({str(q): q for q in (*own, *inside)}.values())
+
     def __add__(self, other: Formula | int) -> Formula | int:
         if isinstance(other, int) and self.op == "add" and isinstance(self.args[1], int):
             total: Formula | int = self.args[0] + (self.args[1] + other)

@@ -1,6 +1,8 @@
 """Libraries of open sizes: right at every size, refused sizes, and what a library offers."""
 
+import contextlib
 import copy
+import itertools
 import pickle
 import subprocess
 
@@ -204,29 +206,74 @@ def test_programs_of_many_random_configs_are_right_where_they_say():
     assert triples(2000, seed=7)[1] == []
 
 
-class OneOff(Unification):
-    """A structure with a number that follows a formula at all sizes but one."""
+def off(made: Unification):
+    """The sizes at which the numbers of a structure are not what their formulas say."""
+    box = made.unified()
+    for values in itertools.product(*(range(d.low, d.high + 1, d.multiple) for d in box.dims)):
+        sizes = dict(zip((d.name for d in box.dims), values, strict=True))
+        numbers = dict(enumerate(made.numbers))
+        numbers |= {place: f.at(sizes) for place, f in box.formulas.items()}
+        if made.structure(sizes) != (box.kind, tuple(numbers.values())):
+            yield sizes
 
-    def __init__(self, odd):
-        super().__init__((Dim("n", 19, 60),), {"n": 30}, [2, 7])
-        self.odd = odd
+
+def programs_off_their_formulas(count, seed, makers):
+    rng, target = np.random.default_rng(seed), resolve("cpu", 2)
+    for _ in range(count):
+        workload = makers[rng.integers(len(makers))]()
+        own = drawn_sizes(workload.dims, rng)
+        config = space(workload.at(**own), target, "standard").sample(rng)
+        with contextlib.suppress(ConfigError):
+            config = program_module.general(workload, target, config, own)
+            for sizes in off(program_module._Opening(workload, target, config, own)):
+                yield f"{config} of {own}: {sizes}"
+
+
+def test_formulas_of_random_configs_are_the_numbers_at_every_size():
+    assert [*programs_off_their_formulas(6, 0, (convolution, attention, dense))] == []
+
+
+@pytest.mark.slow
+def test_formulas_of_many_random_configs_are_the_numbers_at_every_size():
+    one_dim = [make for make in MAKERS if len(make().dims) == 1]
+    assert [*programs_off_their_formulas(400, 1, one_dim)] == []
+
+
+class Numbered(Unification):
+    """A structure with a number that is a function of n."""
+
+    def __init__(self, number, low=19, high=60):
+        super().__init__((Dim("n", low, high),), {"n": 30}, [3, 7, 16, 23, 32])
+        self.number = number
 
     def structure(self, sizes):
         n = sizes["n"]
-        return "loops", ((2 * n - 2) // 7 + (n == self.odd), 5)
+        return "loops", (self.number(n), 2 * ((n - 1) // 2), 9 * n, 33 * (n + 2), 5)
 
 
 @pytest.mark.parametrize("odd", range(19, 61))
 def test_a_number_that_leaves_its_formula_at_one_size_of_a_few_is_found(odd):
-    made = OneOff(odd)
-    try:
-        box = made.unified()
-    except ConfigError:
-        return
-    (known,) = box.dims
-    for n in range(known.low, known.high + 1):
-        number = box.formulas[0].at({"n": n}) if 0 in box.formulas else made.numbers[0]
-        assert number == made.structure({"n": n})[1][0]
+    with contextlib.suppress(ConfigError):
+        assert [*off(Numbered(lambda n: (2 * n - 2) // 7 + (n == odd)))] == []
+
+
+@pytest.mark.parametrize("high", [60, 300, 3000])
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda n: (9 * n - 1) // 32,
+        lambda n: (33 * (n + 2) + 63) // 64,
+        lambda n: (2 * ((n - 1) // 2) + 68) // 69,
+        lambda n: min((9 * n + 111) // 112, 4),
+        lambda n: n - 16 * ((n - 1) // 16),
+        lambda n: 48 - 3 * ((n + 22) // 23),
+    ],
+    ids=["quotient", "of padding", "nested", "limited", "rest", "falling"],
+)
+def test_of_formulas_that_agree_at_most_sizes_the_right_one_is_found(number, high):
+    made = Numbered(number, high=high)
+    assert [*off(made)] == []
+    assert made.unified().dims == made.all_dims
 
 
 def test_a_size_that_is_not_allowed_is_an_error_before_anything_runs():
