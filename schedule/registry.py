@@ -25,6 +25,7 @@ from loopwright.schedule.rewrites.boundary_peeling import (
     BoundaryPeeling,
     ClampedPadding,
 )
+from loopwright.schedule.rewrites.chain_at_blocks import ChainAtBlocks
 from loopwright.schedule.rewrites.contract import Rewrite
 from loopwright.schedule.rewrites.explicit_zeros import ExplicitZeros
 from loopwright.schedule.rewrites.im2col import Im2col
@@ -46,6 +47,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Im2col(),
     Ttgt(),
     Kn2row(),
+    ChainAtBlocks(),
     PaddingAtBlocks(),
     BoundaryPeeling(),
     ProducerAtBlocks(),

@@ -257,25 +257,36 @@ def _rows(group: FusionGroup) -> int:
 
 def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> FusionGroup | None:
     """The run under the axes that all of it shares; None if there are none worth it."""
-    made: dict[Tensor, int] = {n.out: number for number, n in enumerate(run)}
-    read = {r.tensor for n in run for r in n.reads()}
-    if any(not _writes_plainly(n) for n in run if n.out in read or n is run[0]):
-        return None
-    if any(not _linked(n, made) for n in run[1:]) or any(map(is_order, run)):
-        return None
-    classes = [c for axis in run[0].axes if (c := _class_of(axis, run, made)) is not None]
-    classes = [c for c in classes if not _keeps_rows_contiguous(c, run)]
+    classes = common_axes(run)
     while classes and all(len(n.axes) + len(n.reduce) == len(classes) for n in run):
         classes.pop()  # something must be left to vectorize
     if not classes or any(_reuses_much(n, {c[i] for c in classes}) for i, n in enumerate(run)):
         return None
     shared, inner = under(run, classes)
+    return FusionGroup(*with_scratch(shared, inner, local_tensors(run, program, outputs)))
+
+
+def common_axes(run: Program) -> list[tuple[Index, ...]]:
+    """The axes that all of a run shares, as one of each nest: rows of the first one's, followed
+    along the data; none where the run is no chain."""
+    made: dict[Tensor, int] = {n.out: number for number, n in enumerate(run)}
+    read = {r.tensor for n in run for r in n.reads()}
+    if any(not _writes_plainly(n) for n in run if n.out in read or n is run[0]):
+        return []
+    if any(not _linked(n, made) for n in run[1:]) or any(map(is_order, run)):
+        return []
+    classes = [c for axis in run[0].axes if (c := _class_of(axis, run, made)) is not None]
+    return [c for c in classes if not _keeps_rows_contiguous(c, run)]
+
+
+def local_tensors(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> set[Tensor]:
+    """The tensors that a run of a program writes, and nothing else needs."""
     others = [n for n in program if n not in run]
     elsewhere = {r.tensor for n in others for r in n.reads()}
     elsewhere |= {r.tensor for n in run for r in n.reads() if isinstance(r, Table)}
     parts = {n.out.name for n in others}  # of what several nests write: phases, say
-    local = {t for t in made if t not in (*outputs, *elsewhere) and t.name not in parts}
-    return FusionGroup(*with_scratch(shared, inner, local))
+    made = dict.fromkeys(n.out for n in run)
+    return {t for t in made if t not in (*outputs, *elsewhere) and t.name not in parts}
 
 
 def _reuses_much(nest: Nest, outer: set[Index]) -> bool:
@@ -289,7 +300,7 @@ def _reuses_much(nest: Nest, outer: set[Index]) -> bool:
     ]
     extents = nest.extents
     return any(
-        not outer <= u or math.prod(extents[i] for i in u - outer) > PROGRAM.window_elements
+        not outer <= u or math.prod(extents.get(i, 1) for i in u - outer) > PROGRAM.window_elements
         for u in again
     )
 

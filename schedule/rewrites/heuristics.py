@@ -29,6 +29,14 @@ class RewriteHeuristics:
     """Rows for which a block of weights is used, at least, if not for one."""
     sparse_block_l2_share: float = 1 / 4
     """Share of the second-level cache that the sums of a row block may use."""
+    chain_rows: tuple[int, ...] = (8, 16, 32, 64, 128)
+    """Rows of a block: whole register tiles."""
+    chain_l2_shares: tuple[float, ...] = (1 / 2, 1 / 8)
+    """Shares of the second-level cache that a block's largest intermediate result may use."""
+    chain_again_l2_caches: int = 2
+    """Second-level caches that what each block reads again may fill."""
+    chain_idle_share: float = 0.15
+    """The share of the time of all threads in which some may have no block."""
     rfactor_few_results: int = 256
     """So few results are not enough parallel work."""
     rfactor_results_per_thread: int = 32

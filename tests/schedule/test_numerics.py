@@ -69,6 +69,7 @@ SMALL = replace(narrow(2), l1_bytes=4 << 10, l2_bytes=16 << 10)
 
 WORKLOADS = {
     "product": (lambda: dense(11, 53, 37), narrow(2)),
+    "two products": (lambda: ops.matmul(dense(70, 20, 64), T("v", 64, 9)), SMALL),
     "long sums": (lambda: dense(3, 8192, 5), narrow(2)),
     "scan": (scan_of_products, narrow(2)),
     "dense layer": (lambda: dense(2, 300, 67), SMALL),

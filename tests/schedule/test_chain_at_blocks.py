@@ -1,0 +1,132 @@
+"""Chains of products in blocks of rows, with what lies between them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.open.build import open_library
+from loopwright.dsl import ops
+from loopwright.dsl.oracle import evaluate, random_inputs
+from loopwright.schedule.open.cover import Cover
+from loopwright.schedule.open.program import open_program
+from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.chain_at_blocks import chain_at_blocks, chain_row_choices
+from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.sketches import derived, random_configs
+from tests.targets import HERE
+
+SMALL = replace(HERE, l1_bytes=4 << 10, l2_bytes=8 << 10)
+"""A machine whose cache does not hold the scores of a few places."""
+
+
+def tensor(name, *shape, constant=False):
+    return lw.tensor(name, shape, constant=constant)
+
+
+def attention(places=37, heads=2, depth=5, values=5):
+    shapes = (heads, places, depth), (heads, places, depth), (heads, places, values)
+    return ops.attention(*(tensor(name, *shape) for name, shape in zip("QKV", shapes)))
+
+
+def of_itself():
+    x = tensor("x", 2, 37, 8)
+    return ops.attention(x, x, x)
+
+
+def crossed():
+    return ops.attention(tensor("q", 2, 53, 8), tensor("k", 2, 31, 8), tensor("v", 2, 31, 8))
+
+
+def masked():
+    scores = ops.batch_matmul(tensor("q", 3, 41, 8), tensor("kt", 3, 8, 30))
+    biased = ops.add(scores, tensor("mask", 41, 30))
+    return ops.batch_matmul(ops.softmax(biased), tensor("v", 3, 30, 7))
+
+
+def without_batches():
+    scores = ops.matmul(tensor("q", 70, 6), tensor("k", 40, 6), transpose_b=True)
+    return ops.matmul(ops.softmax(scores), tensor("v", 40, 9))
+
+
+def two_layers():
+    hidden = ops.relu(ops.dense(tensor("x", 130, 6), tensor("w", 20, 6, constant=True)))
+    return ops.dense(hidden, tensor("v", 5, 20, constant=True))
+
+
+def three_products():
+    first = ops.matmul(tensor("a", 90, 7), tensor("b", 7, 30))
+    return ops.matmul(ops.matmul(first, tensor("c", 30, 21)), tensor("d", 21, 4))
+
+
+CASES = {
+    "attention": attention,
+    "attention of one tensor": of_itself,
+    "other queries than keys": crossed,
+    "a mask": masked,
+    "no batches": without_batches,
+    "two layers": two_layers,
+    "three products": three_products,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_chains_in_blocks_equal_the_oracle(name):
+    workload = lw.workload(CASES[name]())
+    sketches = derived(lw.space(workload, SMALL).sketches, "chain_at_blocks")
+    configs = [sketches[-1].at(sketches[-1].default), *random_configs(sketches, 2)]
+    assert_configs_equal_oracle(workload, configs)
+
+
+def test_intermediate_results_have_the_rows_of_a_block():
+    source = Source.of(lw.workload(attention(places=64)))
+    *copies, blocks = chain_at_blocks(source, 16)
+    assert len(copies) == 1, "keys, with their places last"
+    assert [axis.extent for axis in blocks.outer] == [2, 4]
+    assert {t.shape[0] for t in blocks.scratch} == {16}
+
+
+def test_what_a_cache_holds_is_left_as_it_is():
+    source = Source.of(lw.workload(attention()))
+    assert chain_row_choices(source, SMALL)
+    assert chain_row_choices(source, HERE) == ()
+
+
+def test_what_each_block_would_read_from_memory_again_is_left_as_it_is():
+    hidden = ops.dense(tensor("x", 4096, 64), tensor("w", 1024, 64, constant=True))
+    layers = Source.of(lw.workload(ops.dense(hidden, tensor("v", 64, 1024, constant=True))))
+    assert chain_row_choices(layers, replace(HERE, l2_bytes=1 << 20))
+    assert chain_row_choices(layers, replace(HERE, l2_bytes=64 << 10)) == ()
+
+
+def test_results_that_others_need_are_in_no_chain():
+    q, k, v = tensor("q", 64, 8), tensor("k", 8, 64), tensor("v", 64, 8)
+    scores = ops.matmul(q, k)
+    assert chain_at_blocks(Source.of(lw.workload(ops.matmul(scores, v))), 16) is not None
+    assert chain_at_blocks(Source.of(lw.workload(ops.matmul(scores, v), scores)), 16) is None
+
+
+def test_a_product_over_rows_is_in_no_chain():
+    a, b = tensor("a", 64, 8), tensor("b", 8, 64)
+    squared = ops.matmul(ops.matmul(a, b), tensor("c", 64, 8))
+    over_rows = ops.matmul(tensor("d", 16, 64), ops.matmul(a, b))
+    assert chain_at_blocks(Source.of(lw.workload(squared)), 16) is not None
+    assert chain_at_blocks(Source.of(lw.workload(over_rows)), 16) is None
+
+
+def test_a_chain_of_open_length_is_right_at_other_lengths():
+    n = lw.dim("n", 1, 300)
+    workload = lw.workload(ops.attention(*(lw.tensor(name, (2, n, 8)) for name in "QKV")))
+    sketches = derived(lw.space(workload.at(n=90), SMALL).sketches, "chain_at_blocks")
+    program = open_program(workload, SMALL, sketches[0].at(sketches[0].default), {"n": 90})
+    (known,) = program.dims
+    assert known.low < 90 < 200 < known.high
+    box = (known.low, known.high)
+    cover = Cover(workload.dims, (program,), (Rule((box,), 0),))
+    library = open_library(cover, workload, SMALL, "blocks", "strict")
+    for size in (*box, 90, 97, 131):
+        inputs = random_inputs(workload.at(n=size), np.random.default_rng(size))
+        (wanted,) = evaluate(workload.at(n=size), inputs)
+        np.testing.assert_allclose(library(*inputs), wanted, rtol=1e-4, atol=1e-5)
