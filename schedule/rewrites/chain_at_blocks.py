@@ -183,16 +183,20 @@ def _along_vectors(nest: Nest, row: Index, names: set[str]) -> tuple[list[Nest],
     copies: list[Nest] = []
     moved: dict[Read, Read] = {}
     for read in dict.fromkeys(nest.reads()):
-        axes = [p.plain() for p in read.index]
-        if row in axes or last not in axes or axes[-1] == last or None in axes:
+        axes = {d: p.plain() for d, p in enumerate(read.index) if p.terms}
+        known = {d: a for d, a in axes.items() if a is not None}
+        if row in indices(read) or last not in known.values() or known != axes:
             continue
-        order = sorted(range(len(axes)), key=lambda d: axes[d] == last)
-        own = [Index(f"{a.name}", extent(a)) for a in axes if a is not None]
+        *_, inner = order = sorted(known, key=lambda d: known[d] == last)
+        if inner == max(known):
+            continue
+        own = {d: Index(a.name, extent(a)) for d, a in known.items()}
         shape = tuple(extent(own[d]) for d in order)
         copy = Tensor(fresh(f"{read.tensor.name}_moved", names), shape, read.tensor.dtype)
-        value = Read(read.tensor, tuple(a.affine() for a in own))
-        places = tuple(own[d].affine() for d in order)
-        copies.append(Nest(copy, places, tuple(own[d] for d in order), (), None, value, copy))
+        at = tuple(own[d].affine() if d in own else p for d, p in enumerate(read.index))
+        loops = tuple(own[d] for d in order)
+        places, value = tuple(a.affine() for a in loops), Read(read.tensor, at)
+        copies.append(Nest(copy, places, loops, (), None, value, copy))
         moved[read] = Read(copy, tuple(read.index[d] for d in order))
 
     def place(t: Tensor, index: tuple[Affine, ...]) -> tuple[Tensor, tuple[Affine, ...]]:

@@ -82,10 +82,16 @@ def test_chains_in_blocks_equal_the_oracle(name):
 
 def test_intermediate_results_have_the_rows_of_a_block():
     source = Source.of(lw.workload(attention(places=64)))
-    *copies, blocks = chain_at_blocks(source, 16)
-    assert len(copies) == 1, "keys, with their places last"
+    *_, blocks = chain_at_blocks(source, 16)
     assert [axis.extent for axis in blocks.outer] == [2, 4]
     assert {t.shape[0] for t in blocks.scratch} == {16}
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_keys_are_laid_out_once_with_their_places_last(heads):
+    copy, blocks = chain_at_blocks(Source.of(lw.workload(attention(64, heads))), 16)
+    assert copy.nests[0].out.shape[-1] == 64
+    assert copy.nests[0].out in {r.tensor for r in blocks.nests[0].reads()}
 
 
 def test_what_a_cache_holds_is_left_as_it_is():
