@@ -27,7 +27,7 @@ from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import (
     MODELLED,
     PROPOSED,
-    SOURCE,
+    SOURCES,
     Begin,
     StrategyLike,
     Tuner,
@@ -53,7 +53,7 @@ from loopwright.transfer.records.store import RecordStore
 SHARE, MOST = 0.125, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
-GO_ON = ("gbt", "mlp", "blend", SOURCE)
+GO_ON = ("gbt", "mlp", "blend", *SOURCES)
 """The models that go on from the shipped one: they rank, by the features that it reads, or rank
 what one of these proposes."""
 POLICY = "policy"
