@@ -32,6 +32,7 @@ from loopwright.explore.tuner import (
     StrategyLike,
     Tuner,
     check_seed,
+    reads_of,
 )
 from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Device, DeviceError, Measurement, TimeUpError
@@ -226,6 +227,8 @@ def algorithm_1(
 def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     """The global model that a search begins with, if it begins with one."""
     strategy, model = options.strategy, options.model
+    if reads_of(model) in SOURCES:  # "gbt" proposes, which a base helps
+        model = reads_of(model)
     beside = strategy == "annealing" and is_sequence(options.transfer)
     transfer = AUTO if beside else options.transfer
     fits = strategy in MODELLED and isinstance(model, str) and model != "random"

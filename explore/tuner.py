@@ -125,7 +125,7 @@ class Tuner:
                 f"begin = a {proposer.describe()} is for strategy='sampled' or 'annealing', not "
                 f"{strategy!r}"
             )
-        if feedback is not None and (strategy != "annealing" or _reads(model) in SOURCES):
+        if feedback is not None and (strategy != "annealing" or reads_of(model) in SOURCES):
             raise TuningError(
                 "feedback is for strategy='annealing' and models of loop trees, not for "
                 f"strategy={strategy!r} with model={model!r}: leave it out"
@@ -147,7 +147,7 @@ class Tuner:
                 self.strategy = make(*given, proposer, **ranker)
             elif ranker:
                 raise TuningError(
-                    f"model={_reads(model)!r} ranks what annealing proposes: leave out "
+                    f"model={reads_of(model)!r} ranks what annealing proposes: leave out "
                     f"strategy={strategy!r}"
                 )
             elif isinstance(begin, Sequence) and begin:
@@ -215,15 +215,15 @@ class Tuner:
         self.strategy.tell(points, values)
 
 
-def _reads(model: str | CostModel) -> str:
-    """The name of a model, or of what a given one reads."""
+def reads_of(model: str | CostModel) -> str:
+    """The name of a model, or of what a given one reads: `SOURCES` has either."""
     return model.reads if isinstance(model, CostModel) else model
 
 
 def _source_ranker(space: Space, model: str | CostModel, seed: int) -> dict[str, Any]:
     """The ranking of programs by their text: the arguments of `Reranking`; none for other models.
     `ModelError` where the space's programs have no text."""
-    reads = _reads(model)
+    reads = reads_of(model)
     if reads not in SOURCES:
         return {}
     rows = Features(space, SOURCES[reads].of(space, reads))

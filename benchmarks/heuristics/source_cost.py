@@ -2,6 +2,7 @@
 
     python -m benchmarks.heuristics.source_cost [--target opencl] [--records source-cost.db]
         [--workloads 24] [--size 64] [--minutes 20] [--draw 7] [--models features,source]
+        [--held-out own,workload,kind]
 
 Random programs of drawn workloads are measured and kept, for so many minutes at most; the same
 command goes on. Then each model ranks programs that it has not learned from: of workloads held
@@ -50,6 +51,7 @@ COST = 2e7  # FLOPs of a workload at most: a slow program should not take second
 SEEDS = 3
 TREES = ("features", "symbols", "numbers", "source")
 MODELS = (*TREES, "source-lstm")
+HELD_OUT = ("own", "workload", "kind")
 
 
 def workloads(count: int, seed: int) -> list[Workload]:
@@ -133,6 +135,16 @@ def own(name: str, every: Sequence[RecordGroup]) -> Iterator[Score]:
             yield from judged(trained(name, halves[:1], seed), halves[1:])
 
 
+def chosen(
+    parser: argparse.ArgumentParser, option: str, value: str, among: Sequence[str]
+) -> list[str]:
+    """The names in the value of an option, which must be known ones."""
+    names = value.split(",")
+    if unknown := [name for name in names if name not in among]:
+        parser.error(f"--{option} {','.join(unknown)}: choose from {', '.join(among)}")
+    return names
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -143,10 +155,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--draw", type=int, default=7, help="The seed that draws workloads.")
     parser.add_argument("--models", default=",".join(TREES), help=f"Of {', '.join(MODELS)}.")
+    parser.add_argument(
+        "--held-out", default=",".join(HELD_OUT), help=f"Of {', '.join(HELD_OUT)}."
+    )
     given = parser.parse_args()
-    models = given.models.split(",")
-    if unknown := set(models) - set(MODELS):
-        parser.error(f"--models {','.join(sorted(unknown))}: choose from {', '.join(MODELS)}")
+    models = chosen(parser, "models", given.models, MODELS)
+    protocols = chosen(parser, "held-out", given.held_out, HELD_OUT)
     target, work = resolve(given.target), workloads(given.workloads, given.draw)
     end = time.monotonic() + 60 * given.minutes
     collect(work, target, given.records, given.size, end)
@@ -155,7 +169,7 @@ def main() -> None:
     print(f"{len(every)} workloads, {records} programs for {target}\n")
     print("| held out | model | accuracy % | clear pairs % | recall@8 | regret@1 |")
     print("|---|---|---|---|---|---|")
-    for held_out in ("own", "workload", "kind"):
+    for held_out in protocols:
         for name in models:
             of_model = [found[name] for found in every]
             if held_out == "own":

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FEWEST = 8  # successful records below which the scores are random
 _SCORED = 128  # sources scored at a time
-_SEEN = 6000  # records that are read in training, a hundred a second, unless there are many
+_SEEN = 2000  # records that are read in training, a hundred a second, if epochs allow it
 _EPOCHS = (6, 40)  # the fewest and the most
 
 
