@@ -121,12 +121,13 @@ def _epoch(
     network.train()
     for places in _batches(records.groups, training, rng):
         part = records.part(places)
+        if not part.loss(objective, rng).informative:
+            continue  # one record of a group, which normalization cannot learn from, either
         loss = _LOSSES[objective](network(part.read(part.rows, network.device)), part)
-        if loss is not None:
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
 
 
 def _batches(groups: Integers, training: Training, rng: np.random.Generator) -> Iterator[Index]:
@@ -144,20 +145,16 @@ def _batches(groups: Integers, training: Training, rng: np.random.Generator) -> 
 
 
 def _rank(f: Any, records: Records) -> Any:
-    """Eq. 2 over all pairs of a batch that are of one group; None if there are none."""
+    """Eq. 2 over all pairs of a batch that are of one group."""
     costs, groups = records.costs, records.groups
     slower = (costs[:, None] > costs) & (groups[:, None] == groups)
-    if not slower.any():
-        return None
     pairs = torch.as_tensor(slower, device=f.device)
     return torch.nn.functional.softplus(f[None, :] - f[:, None])[pairs].mean()
 
 
 def _squared(f: Any, records: Records) -> Any:
-    """½(f - log₂ c)², without the failures; None if all failed."""
+    """½(f - log₂ c)², without the failures."""
     valid = np.isfinite(records.costs)
-    if not valid.any():
-        return None
     targets = np.log2(records.costs[valid]).astype(np.float32)
     places = torch.as_tensor(np.flatnonzero(valid), device=f.device)
     errors = f[places] - torch.as_tensor(targets, device=f.device)

@@ -71,11 +71,7 @@ class SourceLSTM(StoredModel):
 
         check_data(features, costs, groups)
         self._network = None
-        # A group of one record says nothing, and a batch of one cannot be normalized.
-        _, at, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-        kept = sizes[at] > 1
-        features, costs, groups = features[kept], relative(costs, groups)[kept], groups[kept]
-        rng = np.random.default_rng(self.seed)
+        costs, rng = relative(costs, groups), np.random.default_rng(self.seed)
         enough = np.isfinite(costs).sum() >= _FEWEST
         if not enough or not RankLoss.of(costs, groups, rng).informative:
             return

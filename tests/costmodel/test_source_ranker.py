@@ -71,7 +71,6 @@ def test_a_symbol_that_was_not_learned_from_is_the_unknown_one(learned):
 def test_programs_that_failed_or_have_no_text_are_no_error():
     rows, costs, groups = records(30)
     rows[:5], costs[:9] = np.nan, np.inf
-    groups[-1] = 7  # alone in its group, and it cannot be compared
     model = SourceLSTM()
     model.fit(rows[:6], costs[:6], groups[:6])
     assert not model.ready
@@ -80,6 +79,16 @@ def test_programs_that_failed_or_have_no_text_are_no_error():
     alone = np.concatenate([model.predict(row[None]) for row in rows[3:8]])
     np.testing.assert_allclose(model.predict(rows)[3:8], alone, atol=1e-5)
     assert model.predict(rows[:0]).shape == (0,)
+
+
+def test_a_record_that_no_other_compares_with_is_no_error():
+    from loopwright.costmodel.models.network_training import Training
+
+    rows, costs, _ = records(240)
+    groups = (np.arange(240) // 2).clip(max=8)  # the parts that are held out split pairs
+    model = SourceLSTM(0, Training(epochs=1))
+    model.fit(rows, costs, groups)
+    assert np.isfinite(model.predict(rows)).all()
 
 
 def test_other_rows_are_refused(learned, tmp_path):
