@@ -9,7 +9,8 @@ command goes on. Then each model ranks programs that it has not learned from: of
 out, of kinds held out, and half of each workload's own (`own`, as in a search). All learn under
 Eq. 2's loss. Four are boosted trees: on the features that a search uses, on counts of symbols, on
 the 28 numbers of Hayashi et al. 2015 with the threads of a block, and on both, as
-`model="source"`. "source-lstm" takes a quarter of an hour and is left out unless `--models` has it.
+`model="source"`. "source-lstm" takes a quarter of an hour, and is left out unless `--models` has
+it.
 """
 
 from __future__ import annotations
