@@ -27,11 +27,12 @@ from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import (
     MODELLED,
     PROPOSED,
-    SOURCE,
+    SOURCES,
     Begin,
     StrategyLike,
     Tuner,
     check_seed,
+    reads_of,
 )
 from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Device, DeviceError, Measurement, TimeUpError
@@ -53,7 +54,7 @@ from loopwright.transfer.records.store import RecordStore
 SHARE, MOST = 0.125, 64
 """b, the candidates that are chosen together with one model: a share of those measured so far,
 within bounds. Early on a model learns much from few, later it is not asked anew for every few."""
-GO_ON = ("gbt", "mlp", "blend", SOURCE)
+GO_ON = ("gbt", "mlp", "blend", *SOURCES)
 """The models that go on from the shipped one: they rank, by the features that it reads, or rank
 what one of these proposes."""
 POLICY = "policy"
@@ -226,6 +227,8 @@ def algorithm_1(
 def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     """The global model that a search begins with, if it begins with one."""
     strategy, model = options.strategy, options.model
+    if reads_of(model) in SOURCES:  # "gbt" proposes, which a base helps
+        model = reads_of(model)
     beside = strategy == "annealing" and is_sequence(options.transfer)
     transfer = AUTO if beside else options.transfer
     fits = strategy in MODELLED and isinstance(model, str) and model != "random"

@@ -88,7 +88,9 @@ def tune(  # noqa: PLR0913 - what users choose
         machine, or with the order of configs that several have, if the store has records of
         them. "sampled" measures what a sequence model
         proposes, and so does model="policy"; with trials=0, it takes the model's first choice.
-        model="source" reads the text of what "gbt" proposes, for targets "c", "opencl", "cuda".
+        model="source" reads the text of what "gbt" proposes, for targets "c", "opencl", "cuda":
+        boosted trees over counts. model="source-lstm" is the LSTMs of Cummins et al. 2017 (extra
+        `torch`), which take 20 seconds to learn after each batch.
     callbacks: who is told how it goes, such as `loopwright.explore.report.callbacks.display()`.
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is

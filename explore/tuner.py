@@ -13,6 +13,7 @@ from loopwright.costmodel.models.file import StoredModel
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.registry import make_model
 from loopwright.costmodel.sequence.model import SequenceModel
+from loopwright.costmodel.source.ranker import SourceLSTM
 from loopwright.dsl.words import brief
 from loopwright.explore.budget import TuningError
 from loopwright.explore.strategies.annealing import Annealing, Schedule
@@ -23,7 +24,7 @@ from loopwright.explore.strategies.genetic import Genetic
 from loopwright.explore.strategies.machines import MachinesSearch
 from loopwright.explore.strategies.reranking import Reranking
 from loopwright.explore.strategies.sampled import Sampled
-from loopwright.explore.strategies.source_text import SourceText
+from loopwright.explore.strategies.source_text import SourceSymbols, SourceText
 from loopwright.explore.strategies.strategy import Strategy
 from loopwright.explore.strategies.transfer_search import TransferSearch
 from loopwright.explore.strategies.unlearned import GridSearch, RandomSearch
@@ -37,8 +38,8 @@ StrategyLike = str | Callable[[EncodedSpace, np.random.Generator], Strategy]
 STRATEGIES = ("annealing", "transfer", "sampled", "random", "grid", "genetic")
 MODELLED = ("annealing", "transfer")
 """Strategies that ask a cost model."""
-SOURCE = "source"
-"""The model of programs' text, which ranks what "gbt" proposes."""
+SOURCES = {"source": SourceText, "source-lstm": SourceSymbols}
+"""Models of programs' text, which rank what "gbt" proposes, and what makes their rows."""
 PROPOSED = ("annealing", "sampled")
 """Strategies that a sequence model proposes points to."""
 _SEEDS = 1 << 63
@@ -89,8 +90,8 @@ class Tuner:
             asked for.
         strategy: one of `STRATEGIES`, or a function of an encoded space and a generator.
         model: one of `costmodel.models.registry.MODELS`, or a cost model, which "annealing" and
-            "transfer" then train. "source", of "annealing", reads the text of the programs that
-            "gbt" proposes; the target must be one whose programs have a text.
+            "transfer" then train. "source" and "source-lstm", of "annealing", read the text of the
+            programs that "gbt" proposes; the target must be one whose programs have a text.
         seed: decides everything that is random, the model's part included.
         representation: features for the model; by default those that it reads, or
             `ConfigVector` for a table of known costs, which has no loops.
@@ -124,7 +125,7 @@ class Tuner:
                 f"begin = a {proposer.describe()} is for strategy='sampled' or 'annealing', not "
                 f"{strategy!r}"
             )
-        if feedback is not None and (strategy != "annealing" or model == SOURCE):
+        if feedback is not None and (strategy != "annealing" or reads_of(model) in SOURCES):
             raise TuningError(
                 "feedback is for strategy='annealing' and models of loop trees, not for "
                 f"strategy={strategy!r} with model={model!r}: leave it out"
@@ -135,10 +136,8 @@ class Tuner:
             self.strategy = strategy(encoded, rng)
         elif strategy in MODELLED:
             drawn = int(of_model.generate_state(1)[0]) >> 1
-            if model == SOURCE:
-                trained, ranker = make_model("gbt", drawn, base), _source_ranker(self.space, drawn)
-            else:
-                trained, ranker = make_model(model, drawn, base), {}
+            ranker = _source_ranker(self.space, model, drawn)
+            trained = make_model("gbt" if ranker else model, drawn, base)
             features = Features(self.space, representation or trained.reads)
             given = (encoded, rng, trained, features, schedule)
             if feedback is not None:
@@ -148,7 +147,7 @@ class Tuner:
                 self.strategy = make(*given, proposer, **ranker)
             elif ranker:
                 raise TuningError(
-                    f"model={SOURCE!r} ranks what annealing proposes: leave out "
+                    f"model={reads_of(model)!r} ranks what annealing proposes: leave out "
                     f"strategy={strategy!r}"
                 )
             elif isinstance(begin, Sequence) and begin:
@@ -216,10 +215,23 @@ class Tuner:
         self.strategy.tell(points, values)
 
 
-def _source_ranker(space: Space, seed: int) -> dict[str, Any]:
-    """The ranking of programs by their text: the arguments of `Reranking`."""
-    rows = Features(space, SourceText.of(space))
-    return {"ranker": GBTModel("rank", seed, reads=SOURCE), "ranked_by": rows}
+def reads_of(model: str | CostModel) -> str:
+    """The name of a model, or of what a given one reads: `SOURCES` has either."""
+    return model.reads if isinstance(model, CostModel) else model
+
+
+def _source_ranker(space: Space, model: str | CostModel, seed: int) -> dict[str, Any]:
+    """The ranking of programs by their text: the arguments of `Reranking`; none for other models.
+    `ModelError` where the space's programs have no text."""
+    reads = reads_of(model)
+    if reads not in SOURCES:
+        return {}
+    rows = Features(space, SOURCES[reads].of(space, reads))
+    if isinstance(model, str):
+        model = (
+            SourceLSTM(seed) if model == SourceLSTM.reads else GBTModel("rank", seed, reads=model)
+        )
+    return {"ranker": model, "ranked_by": rows}
 
 
 def _baselines() -> dict[str, type[Strategy]]:

@@ -34,7 +34,7 @@ def without(monkeypatch):
     def hide(*packages):
         for name in [n for n in sys.modules if n.partition(".")[0] in packages]:
             monkeypatch.delitem(sys.modules, name)
-        for name in ("tree_network", "tree_training"):  # which import torch
+        for name in ("tree_network", "network_training"):  # which import torch
             monkeypatch.delitem(sys.modules, f"loopwright.costmodel.models.{name}", raising=False)
         for name in ("source.network", "sequence.training"):
             monkeypatch.delitem(sys.modules, f"loopwright.costmodel.{name}", raising=False)

@@ -1,18 +1,22 @@
 """A cost model that reads text beside one that reads features, on the same records.
 
     python -m benchmarks.heuristics.source_cost [--target opencl] [--records source-cost.db]
-        [--workloads 24] [--size 64] [--minutes 20] [--draw 7]
+        [--workloads 24] [--size 64] [--minutes 20] [--draw 7] [--models features,source]
+        [--held-out own,workload,kind]
 
 Random programs of drawn workloads are measured and kept, for so many minutes at most; the same
 command goes on. Then each model ranks programs that it has not learned from: of workloads held
-out, of kinds held out, and half of each workload's own (`own`, as in a search). All are boosted
-trees under Eq. 2's loss: on the features that a search uses, on counts of symbols, on the 28
-numbers of Hayashi et al. 2015 with the threads of a block, and on both, as `model="source"`.
+out, of kinds held out, and half of each workload's own (`own`, as in a search). All learn under
+Eq. 2's loss. Four are boosted trees: on the features that a search uses, on counts of symbols, on
+the 28 numbers of Hayashi et al. 2015 with the threads of a block, and on both, as
+`model="source"`. "source-lstm" takes a quarter of an hour, and is left out unless `--models` has
+it.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +27,19 @@ import numpy as np
 
 from loopwright.codegen.target import resolve
 from loopwright.costmodel.features.representation import ContextRelation
+from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.source.ranker import SourceLSTM
 from loopwright.dsl.workload import Workload
-from loopwright.explore.strategies.encoded_space import EncodedSpace, Seen
-from loopwright.explore.strategies.features import Features
+from loopwright.explore.strategies.encoded_space import EncodedSpace, Points, Seen
+from loopwright.explore.strategies.features import Features, Rows
 from loopwright.explore.strategies.legality import legal_points
-from loopwright.explore.strategies.source_text import EXACT, SourceText
+from loopwright.explore.strategies.source_text import EXACT, SourceSymbols, SourceText
 from loopwright.measure.device import DeviceError
 from loopwright.measure.machine import fingerprint
 from loopwright.measure.opening import open_device
 from loopwright.measure.timing import Timing
-from loopwright.schedule.space import space
+from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
 from loopwright.transfer.pretrained.dataset import RecordGroup, stacked
 from loopwright.transfer.pretrained.evaluation import Score, Summary, cross_validated, judged
@@ -44,6 +50,9 @@ from suites.drawn import drawn
 
 COST = 2e7  # FLOPs of a workload at most: a slow program should not take seconds
 SEEDS = 3
+TREES = ("features", "symbols", "numbers", "source")
+MODELS = (*TREES, "source-lstm")
+HELD_OUT = ("own", "workload", "kind")
 
 
 def workloads(count: int, seed: int) -> list[Workload]:
@@ -74,9 +83,9 @@ def collect(work: Sequence[Workload], target: Target, path: Path, size: int, end
 
 
 def groups(
-    work: Sequence[Workload], target: Target, path: Path
+    work: Sequence[Workload], target: Target, path: Path, models: Sequence[str]
 ) -> Iterator[Mapping[str, RecordGroup]]:
-    """The records of each workload, with the features of each model."""
+    """The records of each workload, with the rows of each model."""
     with RecordStore(path) as store:
         for workload in work:
             points = space(workload, target)
@@ -85,28 +94,37 @@ def groups(
             if len(known) < 16 or np.isfinite(list(known.values())).sum() < 8:
                 continue
             at, costs = EncodedSpace(points).points(list(known)), np.array(list(known.values()))
-            relation = Features(points, ContextRelation()).directly(at)
-            text = Features(points, SourceText())(at)
-            names = SourceText().names(points)
-            exact = np.array([name.removesuffix(" to default") in EXACT for name in names])
-            rows = {
-                "features": relation,
-                "symbols": text[:, ~exact],
-                "numbers": text[:, exact],
-                "source": text,
+            found = rows(points, at, models)
+            yield {
+                name: RecordGroup(workload, str(target), target.threads, (), found[name], costs)
+                for name in models
             }
-            whole = RecordGroup(workload, str(target), target.threads, (), relation, costs)
-            yield {name: replace(whole, features=found) for name, found in rows.items()}
 
 
-def trained(known: Sequence[RecordGroup], seed: int = 0) -> GBTModel:
-    """Boosted trees under Eq. 2's loss."""
-    model = GBTModel("rank", seed, reads="source")
+def rows(points: Space, at: Points, models: Sequence[str]) -> Mapping[str, Rows]:
+    """The rows of the programs at some points, for each model."""
+    found = {}
+    if "features" in models:
+        found["features"] = Features(points, ContextRelation()).directly(at)
+    if "source-lstm" in models:
+        found["source-lstm"] = Features(points, SourceSymbols())(at)
+    if set(models) & {"symbols", "numbers", "source"}:
+        text = Features(points, SourceText())(at)
+        names = SourceText().names(points)
+        exact = np.array([name.removesuffix(" to default") in EXACT for name in names])
+        found |= {"symbols": text[:, ~exact], "numbers": text[:, exact], "source": text}
+    return found
+
+
+def trained(name: str, known: Sequence[RecordGroup], seed: int = 0) -> CostModel:
+    """The model of a name under Eq. 2's loss."""
+    lstm = name == "source-lstm"
+    model = SourceLSTM(seed) if lstm else GBTModel("rank", seed, reads="source")
     model.fit(*stacked(known))
     return model
 
 
-def own(every: Sequence[RecordGroup]) -> Iterator[Score]:
+def own(name: str, every: Sequence[RecordGroup]) -> Iterator[Score]:
     """Half of the records of each workload ranked by the other half."""
     for seed in range(SEEDS):
         for group in every:
@@ -115,7 +133,17 @@ def own(every: Sequence[RecordGroup]) -> Iterator[Score]:
                 replace(group, features=group.features[part], costs=group.costs[part])
                 for part in np.array_split(order, 2)
             ]
-            yield from judged(trained(halves[:1], seed), halves[1:])
+            yield from judged(trained(name, halves[:1], seed), halves[1:])
+
+
+def chosen(
+    parser: argparse.ArgumentParser, option: str, value: str, among: Sequence[str]
+) -> list[str]:
+    """The names in the value of an option, which must be known ones."""
+    names = value.split(",")
+    if unknown := [name for name in names if name not in among]:
+        parser.error(f"--{option} {','.join(unknown)}: choose from {', '.join(among)}")
+    return names
 
 
 def main() -> None:
@@ -127,26 +155,34 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--draw", type=int, default=7, help="The seed that draws workloads.")
+    parser.add_argument("--models", default=",".join(TREES), help=f"Of {', '.join(MODELS)}.")
+    parser.add_argument(
+        "--held-out", default=",".join(HELD_OUT), help=f"Of {', '.join(HELD_OUT)}."
+    )
     given = parser.parse_args()
+    models = chosen(parser, "models", given.models, MODELS)
+    protocols = chosen(parser, "held-out", given.held_out, HELD_OUT)
     target, work = resolve(given.target), workloads(given.workloads, given.draw)
     end = time.monotonic() + 60 * given.minutes
     collect(work, target, given.records, given.size, end)
-    every = list(groups(work, target, given.records))
-    records = sum(len(found["source"].costs) for found in every)
+    every = list(groups(work, target, given.records, models))
+    records = sum(len(found[models[0]].costs) for found in every)
     print(f"{len(every)} workloads, {records} programs for {target}\n")
     print("| held out | model | accuracy % | clear pairs % | recall@8 | regret@1 |")
     print("|---|---|---|---|---|---|")
-    for held_out in ("own", "workload", "kind"):
-        for name in every[0]:
+    for held_out in protocols:
+        for name in models:
             of_model = [found[name] for found in every]
             if held_out == "own":
-                scores = list(own(of_model))
+                scores = list(own(name, of_model))
             else:
-                scores = list(cross_validated(of_model, trained, held_out, folds=5))
+                fit = functools.partial(trained, name)
+                scores = list(cross_validated(of_model, fit, held_out, folds=5))
             s = Summary.of(scores)
             print(
                 f"| {held_out} | {name} | {100 * s.accuracy:.1f} | {100 * s.clear:.1f} "
-                f"| {s.recall:.3f} | {s.regret[0]:.3f} |"
+                f"| {s.recall:.3f} | {s.regret[0]:.3f} |",
+                flush=True,
             )
 
 

@@ -28,6 +28,7 @@ _KINDS = {
     "gbt": ("loopwright.costmodel.models.gbt", "GBTModel"),
     "mlp": ("loopwright.costmodel.models.mlp", "MLP"),
     "treegru": ("loopwright.costmodel.models.treegru", "TreeGRU"),
+    "source-lstm": ("loopwright.costmodel.source.ranker", "SourceLSTM"),
     "ensemble": ("loopwright.costmodel.models.ensemble", "Ensemble"),
 }
 """The classes that read what is in files, imported when they are needed."""

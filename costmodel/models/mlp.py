@@ -63,7 +63,7 @@ class MLP(Residual):
     def learned(self, training: Training, loss: Loss, rng: np.random.Generator) -> _Nets:
         from threadpoolctl import threadpool_limits
 
-        scale = _Scale.of(training.features)
+        scale = Scale.of(training.features)
         scaled = replace(training, features=scale(training.features))
         with threadpool_limits(1):  # threads of such small products wait for each other
             return _Nets(scale, [self._net(scaled, rng) for _ in range(self.nets)])
@@ -111,7 +111,7 @@ class MLP(Residual):
     def own_of(self, content: Mapping[str, Any]) -> _Nets | None:
         if not content["nets"]:
             return None
-        scale = _Scale(*map(numbers_of_text, content["scale"]))
+        scale = Scale(*map(numbers_of_text, content["scale"]))
         inputs = len(scale.mean)
         nets = (_Net.of(list(map(numbers_of_text, n)), inputs) for n in content["nets"])
         return _Nets(scale, list(nets))
@@ -121,24 +121,24 @@ class MLP(Residual):
 class _Nets:
     """Networks that read features to one scale."""
 
-    scale: _Scale
+    scale: Scale
     nets: list[_Net]
 
 
 @dataclass(frozen=True, eq=False)
-class _Scale:
+class Scale:
     """Standardizes features."""
 
     mean: Floats
     factor: Floats
 
     @staticmethod
-    def of(features: Floats) -> _Scale:
+    def of(features: Floats) -> Scale:
         known = np.nan_to_num(features)
         deviation = known.std(axis=0)
         moves = deviation > _STILL
         factor = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=moves)
-        return _Scale(known.mean(axis=0), factor)
+        return Scale(known.mean(axis=0), factor)
 
     def __call__(self, features: Floats) -> Floats:
         known = np.nan_to_num(features)  # what a sketch does not have is no number

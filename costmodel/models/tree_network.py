@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -97,3 +98,15 @@ class Batch:
         self.trees = torch.as_tensor(tree_batch.trees, device=device)
         self.parents = torch.as_tensor(tree_batch.parents, device=device)
         self.levels, self.n = tree_batch.levels, tree_batch.n
+
+
+def explained(network: TreeNetwork, rows: Floats, names: tuple[str, ...]) -> Floats:
+    """Importance of a loop's columns, shape (columns,). It is the mean of |∂f/∂z| over the loops
+    of some trees, z being the columns over their standard deviation."""
+    batch = Batch(TreeBatch.of(rows, names), network.device)
+    z = network.encode(batch.loops).detach().requires_grad_()
+    if not len(z):
+        return np.zeros(len(names))
+    (gradient,) = torch.autograd.grad(network.summarize(batch, z).sum(), z)
+    matter: Floats = gradient.abs().mean(dim=0).double().cpu().numpy()
+    return np.add.reduceat(matter, range(len(names)))  # an embedding counts as its column

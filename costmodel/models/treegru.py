@@ -26,8 +26,8 @@ from loopwright.costmodel.models.tree_batch import TreeBatch
 from loopwright.packages import optional
 
 if TYPE_CHECKING:
-    from loopwright.costmodel.models.tree_network import TreeNetwork
-    from loopwright.costmodel.models.tree_training import Training
+    from loopwright.costmodel.models.network_training import Training
+    from loopwright.costmodel.models.tree_network import Batch, TreeNetwork
 
 _FEWEST = 8  # successful records below which the scores are random
 _EXPLAINED = 256  # trees that say which columns matter
@@ -51,7 +51,7 @@ class TreeGRU(StoredModel):
     hidden, slots: numbers of a loop's embedding, and slots that it is scattered into.
     base: a model of the same kind that learned from other records: this one is fine-tuned from
         its weights, and as long as nothing was learned here, the scores are the base's.
-    training: the numbers of training, `tree_training.Training()` if None.
+    training: the numbers of training, `network_training.Training()` if None.
     device: where torch computes, "cpu" or "cuda".
     """
 
@@ -105,13 +105,14 @@ class TreeGRU(StoredModel):
         if not LOSSES[self.objective].of(costs, groups, rng).informative:
             return
         _torch()  # its absence is told before modules that need it are read
-        from loopwright.costmodel.models.tree_training import Records, Training, explained, learn
+        from loopwright.costmodel.models.network_training import Records, Training, learn
+        from loopwright.costmodel.models.tree_network import explained
 
         training = self.training or Training()
         if self._start is not None:
             training = replace(training, rate=_TUNED * training.rate)
         network = self._new(features)
-        records = Records(features, costs, groups, self._columns)
+        records = Records(features, costs, groups, self._read)
         chosen = rng.permutation(len(features))[:_EXPLAINED]
         with one_thread():
             learn(network, records, self.objective, training, rng)
@@ -144,10 +145,15 @@ class TreeGRU(StoredModel):
     def predict(self, features: Floats) -> Floats:
         if self._network is None:
             return self._random.predict(features)
-        from loopwright.costmodel.models.tree_training import predicted
+        from loopwright.costmodel.models.network_training import predicted
 
         with one_thread():
-            return -predicted(self._network, features, self._columns)
+            return -predicted(self._network, features, self._read)
+
+    def _read(self, rows: Floats, device: str) -> Batch:
+        from loopwright.costmodel.models.tree_network import Batch
+
+        return Batch(TreeBatch.of(rows, self._columns), device)
 
     def describe(self) -> str:
         plain = "plain " if self.reads == "text" else ""

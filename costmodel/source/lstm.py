@@ -35,11 +35,16 @@ class LSTMClassifier:
         """Learn the classes of a batch; groups do not matter to it."""
         network = _module()
         self._sizes = (batch.size, batch.auxiliary.shape[1], int(classes.max()) + 1)
-        self._network = network.made(*self._sizes, self._seed)
+        self._network = self._empty()
         rng = np.random.default_rng(self._seed)
         columns = (batch.sequences(), batch.auxiliary, classes, weights)
         with one_thread():
             network.learn(self._network, *columns, self.epochs, rng)
+
+    def _empty(self) -> Any:
+        """A network that has not learned."""
+        network = _module()
+        return network.made(lambda: network.Classifier(*self._sizes), self._seed)
 
     def scores(self, batch: Batch) -> Floats:
         """Share of belief in each class: (sources, classes)."""
@@ -59,7 +64,7 @@ class LSTMClassifier:
         torch = optional("torch", 'kind="lstm"', ModelError)
         symbols, auxiliary, classes = content["sizes"]
         self._sizes = (symbols, auxiliary, classes)
-        self._network = _module().made(symbols, auxiliary, classes, self._seed)
+        self._network = self._empty()
         found = {n: torch.as_tensor(numbers_of_text(w)) for n, w in content["weights"].items()}
         self._network.load_state_dict(found)
 

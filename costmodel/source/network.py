@@ -2,58 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from loopwright.costmodel.model import Floats, Integers
+from loopwright.costmodel.source.tokens import LONGEST
 
-_WIDTH = 64  # numbers of an embedding and of an LSTM's state
-_DENSE = 32
-_LONGEST = 1024  # symbols that are read, the last ones
+WIDTH = 64
+"""Numbers of an embedding and of an LSTM's state."""
+DENSE = 32
 _BATCH = 64
 _SECOND = 0.2  # weight of the loss of the second head
 _SCORED = 256  # sources scored at a time
 
 
-class Network(torch.nn.Module):
-    """Table 5 of the paper, with the second head of its notebook."""
+class Encoder(torch.nn.Module):
+    """Table 5 of the paper, without its head."""
 
-    def __init__(self, symbols: int, auxiliary: int, classes: int) -> None:
+    def __init__(self, symbols: int, auxiliary: int) -> None:
         super().__init__()
-        self.embedding = torch.nn.Embedding(symbols, _WIDTH)
-        self.lstm = torch.nn.LSTM(_WIDTH, _WIDTH, num_layers=2)
-        self.normalization = torch.nn.BatchNorm1d(_WIDTH + auxiliary)
-        self.hidden = torch.nn.Linear(_WIDTH + auxiliary, _DENSE)
-        self.head = torch.nn.Linear(_DENSE, classes)
-        self.second = torch.nn.Linear(_WIDTH, classes)
+        self.embedding = torch.nn.Embedding(symbols, WIDTH)
+        self.lstm = torch.nn.LSTM(WIDTH, WIDTH, num_layers=2)
+        self.normalization = torch.nn.BatchNorm1d(WIDTH + auxiliary)
+        self.hidden = torch.nn.Linear(WIDTH + auxiliary, DENSE)
 
-    def forward(self, sequences: list[Any], auxiliary: Any) -> tuple[Any, Any]:
-        """Logits of both heads, each (sources, classes)."""
+    def encode(self, sequences: Sequence[Any], auxiliary: Any) -> tuple[Any, Any]:
+        """The LSTMs' output, and that of the dense layer: (sources, `WIDTH`) and `DENSE`."""
         # Padded behind the end, where nothing is read. The gradient of a packed LSTM takes time
         # that grows with the square of the length: each step's is as long as the batch.
         embedded = self.embedding(pad_sequence(sequences))
-        last = torch.as_tensor([len(s) - 1 for s in sequences])
-        text = self.lstm(embedded)[0][last, torch.arange(len(sequences))]
+        last = torch.as_tensor([len(s) - 1 for s in sequences], device=embedded.device)
+        places = torch.arange(len(sequences), device=embedded.device)
+        text = self.lstm(embedded)[0][last, places]
         both = self.normalization(torch.cat([text, auxiliary], dim=1))
-        return self.head(torch.relu(self.hidden(both))), self.second(text)
+        return text, torch.relu(self.hidden(both))
 
 
-def made(symbols: int, auxiliary: int, classes: int, seed: int) -> Network:
+class Classifier(Encoder):
+    """The head of the paper, with the second one of its notebook."""
+
+    def __init__(self, symbols: int, auxiliary: int, classes: int) -> None:
+        super().__init__(symbols, auxiliary)
+        self.head = torch.nn.Linear(DENSE, classes)
+        self.second = torch.nn.Linear(WIDTH, classes)
+
+    def forward(self, sequences: Sequence[Any], auxiliary: Any) -> tuple[Any, Any]:
+        """Logits of both heads, each (sources, classes)."""
+        text, dense = self.encode(sequences, auxiliary)
+        return self.head(dense), self.second(text)
+
+
+class Ranker(Encoder):
+    """One number in place of the head: a predicted cost."""
+
+    def __init__(self, symbols: int, auxiliary: int) -> None:
+        super().__init__(symbols, auxiliary)
+        self.head = torch.nn.Linear(DENSE, 1)
+
+    def forward(self, read: tuple[Sequence[Any], Any]) -> Any:
+        """Predicted costs of sequences with their auxiliary numbers, of shape (sources,)."""
+        return self.head(self.encode(*read)[1])[:, 0]
+
+    @property
+    def device(self) -> str:
+        """Device of the weights."""
+        return str(self.head.bias.device)
+
+
+Made = TypeVar("Made", bound=Encoder)
+
+
+def made(make: Callable[[], Made], seed: int) -> Made:
     """A network with weights that the seed decides; the caller's random numbers stay."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % (1 << 63))
-        network = Network(symbols, auxiliary, classes)
+        network = make()
     with torch.no_grad():  # forget gates begin open, as the published ones do
         for layer in range(2):
-            getattr(network.lstm, f"bias_ih_l{layer}")[_WIDTH : 2 * _WIDTH] = 1.0
+            getattr(network.lstm, f"bias_ih_l{layer}")[WIDTH : 2 * WIDTH] = 1.0
     return network
 
 
 def learn(
-    network: Network,
+    network: Classifier,
     sequences: list[Integers],
     auxiliary: Floats,
     classes: Integers,
@@ -80,7 +115,7 @@ def learn(
     network.eval()
 
 
-def scores(network: Network, sequences: list[Integers], auxiliary: Floats) -> Floats:
+def scores(network: Classifier, sequences: list[Integers], auxiliary: Floats) -> Floats:
     """Share of belief in each class: (sources, classes)."""
     texts, beside = _tensors(sequences, auxiliary)
     network.eval()
@@ -96,9 +131,7 @@ def scores(network: Network, sequences: list[Integers], auxiliary: Floats) -> Fl
 
 def _tensors(sequences: list[Integers], auxiliary: Floats) -> tuple[list[Any], Any]:
     """Texts and auxiliary numbers as tensors; an empty text is one unknown symbol."""
-    texts = [
-        torch.as_tensor(s[-_LONGEST:] if len(s) else np.zeros(1, np.int64)) for s in sequences
-    ]
+    texts = [torch.as_tensor(s[-LONGEST:] if len(s) else np.zeros(1, np.int64)) for s in sequences]
     return texts, torch.as_tensor(auxiliary, dtype=torch.float32)
 
 

@@ -16,6 +16,8 @@ from loopwright.costmodel.source.words import LANGUAGES, reserved
 
 SYMBOLS = 128
 """The most symbols of a vocabulary, as in the paper."""
+LONGEST = 1024
+"""Symbols of a source that the LSTMs read, the last ones."""
 
 _PARTS = re.compile(
     r"(?P<comment>/\*.*?\*/|//[^\n]*)"

@@ -101,13 +101,13 @@ class _Options:
     "--model",
     among=(
         *("gbt", "policy", "gbt-regression", "gbt-ensemble", "mlp", "mlp-regression", "blend"),
-        *("source", "treegru", "treegru-regression", "treegru-plain", "treegru-ensemble"),
-        "random",
+        *("source", "source-lstm", "treegru", "treegru-regression", "treegru-plain"),
+        *("treegru-ensemble", "random"),
     ),
     default="gbt",
-    help="What annealing learns; the treegru ones need torch. source reads the text of what gbt "
-    "proposes, on targets c, opencl and cuda. With policy, a sequence model proposes candidates: "
-    "--strategy sampled.",
+    help="What annealing learns; source-lstm and the treegru ones need torch. source and "
+    "source-lstm read the text of what gbt proposes, on targets c, opencl and cuda. With policy, "
+    "a sequence model proposes candidates: --strategy sampled.",
 )
 @choice(
     "--acquisition",

@@ -41,7 +41,7 @@ def make(name, monkeypatch):
     monkeypatch.setattr(choice, "GBTModel", partial(GBTModel, rounds=12))
     monkeypatch.setattr(choice, "MLP", partial(MLP, nets=2, width=12, epochs=20))
     if "treegru" in name:
-        from loopwright.costmodel.models.tree_training import Training
+        from loopwright.costmodel.models.network_training import Training
 
         few = Training(epochs=3)
 

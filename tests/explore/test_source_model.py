@@ -1,15 +1,17 @@
-"""`model="source"`: a search whose candidates are ranked by their text."""
+"""`model="source"` and "source-lstm": searches whose candidates are ranked by their text."""
 
 import numpy as np
 import pytest
 
 import loopwright as lw
 from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.source.ranker import SourceLSTM
+from loopwright.costmodel.source.tokens import Vocabulary
 from loopwright.dsl.errors import BuildError
 from loopwright.explore.budget import TuningError
 from loopwright.explore.strategies.reranking import RANKED, Reranking
-from loopwright.explore.strategies.source_text import EXACT, SourceText
-from loopwright.explore.tuner import Tuner
+from loopwright.explore.strategies.source_text import EXACT, SourceSymbols, SourceText
+from loopwright.explore.tuner import SOURCES, Tuner
 from loopwright.measure.tabular import load_brute_forced
 
 
@@ -52,12 +54,31 @@ def test_the_default_differs_in_nothing_from_itself():
     assert not row[len(row) // 2 :].any()
 
 
+def test_a_sequence_is_the_end_of_the_text_behind_what_is_exact(monkeypatch):
+    points = product()
+    known = ("?", *Vocabulary.whole("c").symbols)
+
+    def text():
+        (row,) = SourceSymbols().features(points, 0, numbers(points, 1))
+        names = SourceSymbols().names(points)
+        assert len(names) == len(row)
+        assert 2 ** row[names.index("output 0")] - 1 == pytest.approx(31 * 29 * 4)
+        return "".join(known[int(number)] for number in row[2 * len(EXACT) :] if number >= 0)
+
+    whole = text()
+    assert whole.startswith("static int A(const float *restrict a, ")
+    monkeypatch.setattr("loopwright.explore.strategies.source_text.LONGEST", 20)
+    assert text() == whole[-len(text()) :]
+    assert text().endswith("return s;\n}\n")
+
+
 def test_a_program_that_cannot_be_written_has_no_numbers(monkeypatch):
     def fails(_):
         raise BuildError("no text")
 
     monkeypatch.setattr("loopwright.codegen.compile.program_text", fails)
-    assert np.isnan(SourceText().features(product(), 0, numbers(product(), 2))).all()
+    for rows in (SourceText(), SourceSymbols()):
+        assert np.isnan(rows.features(product(), 0, numbers(product(), 2))).all()
 
 
 def test_candidates_are_those_that_the_text_ranks_first(monkeypatch):
@@ -78,21 +99,41 @@ def test_candidates_are_those_that_the_text_ranks_first(monkeypatch):
     assert max(asked) <= RANKED
 
 
-def test_equal_seeds_ask_for_equal_configs():
+@pytest.mark.parametrize("model", ["source", pytest.param("source-lstm", marks=pytest.mark.torch)])
+def test_equal_seeds_ask_for_equal_configs(model, monkeypatch):
+    monkeypatch.setattr("loopwright.costmodel.source.ranker._EPOCHS", (1, 1))
+    monkeypatch.setattr("loopwright.explore.strategies.reranking.RANKED", 12)
+
     def asked():
-        tuner = Tuner(product(), model="source", seed=3)
+        tuner = Tuner(product(), model=model, seed=3)
         tuner.tell(first := tuner.ask(16), np.arange(1.0, 1 + len(first)))
         return tuner.ask(8)
 
     assert asked() == asked()
 
 
+@pytest.mark.torch
+def test_a_model_that_has_learned_ranks_the_first_batch(tmp_path):
+    from loopwright.costmodel.models.network_training import Training
+
+    learned = SourceLSTM(0, Training(epochs=1))
+    points = product()
+    rows = SourceSymbols().features(points, 0, numbers(points, 12))
+    learned.fit(rows, np.arange(1.0, 13), np.zeros(12, int))
+    learned.save(tmp_path / "model.json")
+    tuner = Tuner(points, model=SourceLSTM.load(tmp_path / "model.json"))
+    assert isinstance(tuner.strategy, Reranking)
+    assert tuner.strategy.ranker.ready
+    assert len(tuner.ask(4)) == 4
+
+
 @pytest.mark.slow
 @pytest.mark.opencl
-def test_a_search_by_text_gives_a_library_that_is_right():
+@pytest.mark.parametrize("model", ["source", pytest.param("source-lstm", marks=pytest.mark.torch)])
+def test_a_search_by_text_gives_a_library_that_is_right(model):
     A, B = lw.tensor("A", (24, 16)), lw.tensor("B", (16, 24))
     work = lw.workload(lw.einsum("ij,jk->ik", A, B))
-    tuned = lw.tune(work, "opencl", model="source", trials=24, batch=16, records=None)
+    tuned = lw.tune(work, "opencl", model=model, trials=24, batch=16, records=None)
     a, b = np.random.default_rng(0).random((2, 24, 24), np.float32)[:, :, :16]
     b = np.ascontiguousarray(b.T)
     np.testing.assert_allclose(tuned.library(a, b), a @ b, rtol=1e-5)
@@ -101,9 +142,14 @@ def test_a_search_by_text_gives_a_library_that_is_right():
 def test_what_has_no_text_is_refused(tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("a,b,time_ms\n1,1,3.0\n1,2,4.0\n2,1,5.0\n")
-    with pytest.raises(ModelError, match='give target="c", "opencl" or "cuda"'):
-        Tuner(product("cpu"), model="source")
+    for model in SOURCES:
+        with pytest.raises(
+            ModelError, match=f'{model}" reads.* give target="c", "opencl" or "cuda"'
+        ):
+            Tuner(product("cpu"), model=model)
     with pytest.raises(ModelError, match="no programs to read"):
         Tuner(load_brute_forced(table).space, model="source")
     with pytest.raises(TuningError, match="leave out strategy='transfer'"):
         Tuner(product(), "transfer", "source")
+    with pytest.raises(TuningError, match="not for strategy='annealing' with model='source-lstm'"):
+        Tuner(product(), model="source-lstm", feedback=lambda configs: [])

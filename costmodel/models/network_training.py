@@ -1,10 +1,10 @@
-"""Training of a TreeGRU's network from records."""
+"""Training of networks from records, in torch."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,11 @@ import torch
 from loopwright.costmodel.model import Floats, Integers
 from loopwright.costmodel.models.holdout import Index, split
 from loopwright.costmodel.models.losses import LOSSES, Loss
-from loopwright.costmodel.models.tree_batch import TreeBatch
-from loopwright.costmodel.models.tree_network import Batch, TreeNetwork
 
-_CHUNK = 1024  # trees scored at a time
+Read = Callable[[Floats, str], Any]
+"""Makes of rows what a network takes, on a device."""
+
+_CHUNK = 1024  # rows scored at a time
 
 
 @dataclass(frozen=True)
@@ -46,31 +47,29 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Training data: rows, costs relative to the group's best, groups; names of columns."""
+    """Training data: rows, costs relative to the group's best, groups; how rows are read."""
 
     rows: Floats
     costs: Floats
     groups: Integers
-    names: tuple[str, ...]
+    read: Read
 
     def part(self, places: Index) -> Records:
-        return Records(self.rows[places], self.costs[places], self.groups[places], self.names)
+        return Records(self.rows[places], self.costs[places], self.groups[places], self.read)
 
     def loss(self, objective: str, rng: np.random.Generator) -> Loss:
         return LOSSES[objective].of(self.costs, self.groups, rng)
 
-    def batch(self, device: str) -> Batch:
-        return Batch(TreeBatch.of(self.rows, self.names), device)
-
 
 def learn(
-    network: TreeNetwork,
+    network: Any,
     records: Records,
     objective: str,
     training: Training,
     rng: np.random.Generator,
 ) -> None:
-    """Adjust the weights of a network; those that were best for held-out records are kept."""
+    """Adjust the weights of a network, which predicts costs and says on which `device` it is.
+    Those that were best for held-out records are kept."""
     places = split(records.rows, records.groups, rng, training.least)
     seen, held_out = map(records.part, places)
     losses = seen.loss(objective, rng), held_out.loss(objective, rng)
@@ -84,14 +83,14 @@ def learn(
     )
     best, best_loss, waited = copy.deepcopy(network.state_dict()), np.inf, 0
     if checked:  # a network that has learned before may be better than what becomes of it
-        best_loss = losses[1].value(predicted(network, held_out.rows, records.names))
+        best_loss = losses[1].value(predicted(network, held_out.rows, records.read))
     for epoch in range(training.epochs):
         for group in optimizer.param_groups:
             group["lr"] = 0.5 * training.rate * (1 + math.cos(math.pi * epoch / training.epochs))
         _epoch(network, optimizer, seen, objective, training, rng)
         if not checked:
             continue
-        loss = losses[1].value(predicted(network, held_out.rows, records.names))
+        loss = losses[1].value(predicted(network, held_out.rows, records.read))
         waited += 1
         if loss < best_loss:
             best, best_loss, waited = copy.deepcopy(network.state_dict()), loss, 0
@@ -101,31 +100,17 @@ def learn(
         network.load_state_dict(best)
 
 
-def predicted(network: TreeNetwork, rows: Floats, names: tuple[str, ...]) -> Floats:
+def predicted(network: Any, rows: Floats, read: Read, chunk: int = _CHUNK) -> Floats:
     """Predicted costs f of shape (n,), float64."""
-    starts = range(0, max(len(rows), 1), _CHUNK)
+    network.eval()
+    starts = range(0, max(len(rows), 1), chunk)
     with torch.inference_mode():
-        parts = [
-            network(Batch(TreeBatch.of(rows[i : i + _CHUNK], names), network.device))
-            for i in starts
-        ]
+        parts = [network(read(rows[i : i + chunk], network.device)) for i in starts]
     return torch.cat(parts).double().cpu().numpy()  # type: ignore[no-any-return]
 
 
-def explained(network: TreeNetwork, rows: Floats, names: tuple[str, ...]) -> Floats:
-    """Importance of a loop's columns, shape (columns,). It is the mean of |∂f/∂z| over the loops
-    of some trees, z being the columns over their standard deviation."""
-    batch = Batch(TreeBatch.of(rows, names), network.device)
-    z = network.encode(batch.loops).detach().requires_grad_()
-    if not len(z):
-        return np.zeros(len(names))
-    (gradient,) = torch.autograd.grad(network.summarize(batch, z).sum(), z)
-    matter: Floats = gradient.abs().mean(dim=0).double().cpu().numpy()
-    return np.add.reduceat(matter, range(len(names)))  # an embedding counts as its column
-
-
 def _epoch(
-    network: TreeNetwork,
+    network: Any,
     optimizer: Any,
     records: Records,
     objective: str,
@@ -133,14 +118,16 @@ def _epoch(
     rng: np.random.Generator,
 ) -> None:
     """One step for each batch."""
+    network.train()
     for places in _batches(records.groups, training, rng):
         part = records.part(places)
-        loss = _LOSSES[objective](network(part.batch(network.device)), part)
-        if loss is not None:
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
+        if not part.loss(objective, rng).informative:
+            continue  # one record of a group, which normalization cannot learn from, either
+        loss = _LOSSES[objective](network(part.read(part.rows, network.device)), part)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
 
 
 def _batches(groups: Integers, training: Training, rng: np.random.Generator) -> Iterator[Index]:
@@ -158,20 +145,16 @@ def _batches(groups: Integers, training: Training, rng: np.random.Generator) -> 
 
 
 def _rank(f: Any, records: Records) -> Any:
-    """Eq. 2 over all pairs of a batch that are of one group; None if there are none."""
+    """Eq. 2 over all pairs of a batch that are of one group."""
     costs, groups = records.costs, records.groups
     slower = (costs[:, None] > costs) & (groups[:, None] == groups)
-    if not slower.any():
-        return None
     pairs = torch.as_tensor(slower, device=f.device)
     return torch.nn.functional.softplus(f[None, :] - f[:, None])[pairs].mean()
 
 
 def _squared(f: Any, records: Records) -> Any:
-    """½(f - log₂ c)², without the failures; None if all failed."""
+    """½(f - log₂ c)², without the failures."""
     valid = np.isfinite(records.costs)
-    if not valid.any():
-        return None
     targets = np.log2(records.costs[valid]).astype(np.float32)
     places = torch.as_tensor(np.flatnonzero(valid), device=f.device)
     errors = f[places] - torch.as_tensor(targets, device=f.device)
