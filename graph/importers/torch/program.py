@@ -271,9 +271,13 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
     except Exception as error:  # of many kinds
         raise ModelError(f"an input is no tensor: {reason(error)}") from error
     try:
-        return torch.export.export(module, *tensors)
+        program = torch.export.export(module, *tensors)
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {reason(error)}") from error
+    if getattr(program, "_guards_code", None):
+        # Made inside of torch.compile, they name what is not defined. All shapes are fixed.
+        program._guards_code = []
+    return program
 
 
 def _traced_open(
