@@ -233,7 +233,10 @@ def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
     """A module as a program, traced in inference mode; `is_open`: shapes may have sizes."""
     traced = _traced_open if is_open else _traced
     if inputs is None:
-        raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
+        raise ModelError(
+            "a torch.nn.Module has no shapes of its own: give example inputs as a tuple, such as "
+            "(torch.zeros(1, 3, 224, 224),)"
+        )
     modes = {each: each.training for each in module.modules()}
     try:
         if isinstance(inputs, Mapping):
