@@ -40,8 +40,8 @@ def check_several(inputs: Any) -> None:
     """One array would be taken apart into what stands along its first axis."""
     if hasattr(inputs, "shape"):
         raise ModelError(
-            f"inputs is one array, of shape {tuple(inputs.shape)}: give a tuple of arrays, one for "
-            "each input of the model, such as (x,)"
+            f"inputs is one array, of shape {tuple(inputs.shape)}: give a tuple of arrays, one "
+            "for each input of the model, such as (x,)"
         )
 
 

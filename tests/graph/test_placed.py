@@ -179,7 +179,7 @@ def test_a_step_runs_on_the_device_that_it_is_forced_to(net, built):
         assert functions[number] in str(one.explain())
     with pytest.raises(ModelError, match=f"no step 99: steps are 0 to {len(functions) - 1}"):
         built.at({99: GPU})
-    with pytest.raises(ModelError, match="step 0, .*cannot run on 'opencl': give \"cpu\" or"):
+    with pytest.raises(ModelError, match=r"step 0, .*cannot run on 'opencl': give \"cpu\" or"):
         built.at({0: "opencl"})
 
 
