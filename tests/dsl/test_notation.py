@@ -282,6 +282,12 @@ def test_pad_surrounds_with_a_value(before: int, after: int) -> None:
         assert lw.pad(A, widths) is A
 
 
+def test_truth_values_are_padded_by_false() -> None:
+    x = lw.tensor("X", (3,), "bool")
+    result = compute(lw.pad(x, [(1, 2)]), {x: np.ones(3, bool)})
+    assert result.tolist() == [False, True, True, True, False, False]
+
+
 def test_a_padded_constant_is_constant() -> None:
     w = lw.tensor("W", (3,), constant=True)
     assert lw.pad(w, [(1, 1)]).constant
@@ -357,6 +363,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: N[i] + 1.5, "the number 1.5 meets an expression of int32"),
     (lambda: lw.cast(N[i], "int8") + 300, "300 is outside of int8, -128 to 127"),
     (lambda: lw.cast(N[i], "uint8") - -1, "-1 is outside of uint8"),
+    (lambda: V[i] + 10**9999, "an integer of 33216 bits is too large for float32"),
     (lambda: P[i] + 1, "1 meets a truth value"),
     (lambda: P[i] + Q[i], r"bool \+ bool is not in the notation"),
     (lambda: V[i] & V[i], "float32 & float32 is not in the notation"),
