@@ -54,8 +54,10 @@ def same_dtype(op: str, accumulate: str | None, **tensors: Tensor | None) -> Non
     if accumulate is None and len({t.dtype for t in given.values()}) > 1:
         found = ", ".join(f"{name} is {t.dtype}" for name, t in given.items())
         raise ShapeError(f"{op}: the dtypes differ: {found}; lw.cast to one of them")
-    for name, t in given.items() if accumulate is not None else ():
-        if is_float(t.dtype) and not is_float(check_dtype(accumulate)):
+    if accumulate is None or is_float(check_dtype(accumulate)):
+        return
+    for name, t in given.items():
+        if is_float(t.dtype):
             raise ShapeError(
                 f"{op}: {name} is {t.dtype}, whose fractions accumulate={accumulate!r} would cut "
                 "off: give a floating type"
