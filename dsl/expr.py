@@ -376,7 +376,12 @@ def _const(number: bool | int | float, dtype: str) -> Const:
     if dtype != "bool":
         refuse_truth(number, f"a side of an expression of {dtype}")
     if is_float(dtype):
-        return Const(float(number), dtype)
+        try:
+            return Const(float(number), dtype)
+        except OverflowError:
+            raise NotationError(
+                f"an integer of {int(number).bit_length()} bits is too large for {dtype}"
+            ) from None
     if isinstance(number, float):
         raise NotationError(f"the number {number} meets an expression of {dtype}: cast one")
     if dtype == "bool":

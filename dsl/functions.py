@@ -127,6 +127,8 @@ abs = _unary("abs", "The magnitude.")  # noqa: A001
 def sign(x: object) -> Expr:
     """-1, 0 or 1, in the type of x; NaN of NaN."""
     value = as_expr(x)
+    if value.dtype.startswith("uint"):
+        return where(value > 0, 1, value)
     return where(value > 0, 1, where(value < 0, -1, value))
 
 
@@ -137,7 +139,10 @@ def isnan(x: object) -> Expr:
 
 def isinf(x: object) -> Expr:
     """Return whether an element is an infinity."""
-    return binary("eq", abs(x), float("inf"))
+    value = as_expr(x)
+    if not is_float(value.dtype):
+        return binary("ne", value, value)
+    return binary("eq", abs(value), float("inf"))
 
 
 def pow(x: object, y: object) -> Expr:  # noqa: A001

@@ -195,6 +195,11 @@ def _check_inside(
             inside = dict.fromkeys(p.position.indices())
             ranges = "; ".join(f"{i} < {extents[i]} by {evidence[i][1]}" for i in inside)
             known = f" ({ranges})" if ranges else ""
+            if not inside:
+                raise RangeError(
+                    f"{name}: {p.position} is outside of {p.where}, which has extent {p.extent}; "
+                    f"give 0 to {p.extent - 1}, pad it with lw.pad or guard it with lw.where"
+                )
             raise RangeError(
                 f"{name}: {p.position} reaches {low} to {high}, outside of {p.where}, which has "
                 f"extent {p.extent}{known}; pad it with lw.pad or guard it with lw.where"

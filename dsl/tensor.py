@@ -322,7 +322,8 @@ def tensor(
 
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tensor:
-    """A tensor with `(before, after)` more elements on each axis, all equal to `value`."""
+    """A tensor with `(before, after)` more elements on each axis, all equal to `value`; of truth
+    values 0 is False."""
     shape = x.shape if isinstance(x, Tensor) else None
     if shape is None or not isinstance(widths, Sequence) or len(widths) != len(shape):
         raise NotationError(
@@ -353,7 +354,7 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tenso
             inside = test if inside is None else inside & test
     assert inside is not None
     shifted = tuple(axis - before for axis, (before, _) in zip(axes, widths, strict=True))
-    out[axes] = where(inside, x[shifted], value)
+    out[axes] = where(inside, x[shifted], False if x.dtype == "bool" and value == 0 else value)
     return out
 
 

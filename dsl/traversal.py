@@ -74,7 +74,7 @@ def map_leaves(
 def widened(x: Expr, dtype: str) -> Expr:
     """An expression of a narrower floating type with everything worked out in a wider one:
     `A[i] * B[i]  ↦  cast(A[i]) * cast(B[i])`. Only what is cast outright is rounded as before."""
-    if isinstance(x, (Read, Const, Cast)):
+    if isinstance(x, (Read, Const, Cast, Gather)):
         return Cast(x, dtype)
     if isinstance(x, Select):
         return Select(x.cond, widened(x.x, dtype), widened(x.y, dtype))

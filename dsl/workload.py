@@ -193,8 +193,9 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
             raise NotationError(f"{brief(tensor)} is no output: {_TAKES}")
         if tensor.definition is None:
             raise NotationError(f"{tensor!r} is not defined: an output needs a definition")
-    if len({id(t) for t in outputs}) != len(outputs):
-        raise NotationError("the same tensor is named twice as an output")
+    twice = next((t for k, t in enumerate(outputs) if any(t is u for u in outputs[:k])), None)
+    if twice is not None:
+        raise NotationError(f"output {twice.name} is named twice: name each tensor once")
     order = _in_order(outputs, _operands)
     needed = [t for t in _in_order(outputs, _calls) if t.definition is None and t in order]
     if inputs is not None:

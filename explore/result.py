@@ -17,14 +17,17 @@ from loopwright.transfer.records.store import Record
 
 
 def speed(flops: float, seconds: float, peak: float | None) -> str:
-    """A cost in words: `0.123 ms, 456.7 GFLOP/s (89 % of peak)`."""
+    """A cost in words: `0.123 ms, 456.7 GFLOP/s (89% of peak)`. Operations are those of the
+    definition, so that a program that does fewer may be above the peak; then it says so."""
     if math.isinf(seconds):
         return "-"
     text = f"{seconds * 1e3:.4g} ms"
     if flops:
         text += f", {flops / seconds / 1e9:.1f} GFLOP/s"
         if peak:
-            text += f" ({flops / seconds / peak:.0%} of peak)"
+            share = flops / seconds / peak
+            counted_as = ", as the direct sum's operations" if share > 1 else ""
+            text += f" ({share:.0%} of peak{counted_as})"
     return text
 
 

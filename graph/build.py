@@ -39,6 +39,7 @@ from loopwright.schedule.open.cover import spread
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation, may_exist
+from loopwright.transfer.records.lookup import POLICIES
 from loopwright.transfer.records.store import RecordStore
 
 _GPU_SIZES = 4
@@ -97,6 +98,8 @@ def build_model(  # noqa: PLR0913 - what users choose
 
     Raises `ModelError`, `BuildError`.
     """
+    if policy not in POLICIES:
+        raise ModelError(f"policy is {policy!r}; it must be one of {', '.join(POLICIES)}")
     gpu = given_targets(targets, target != "cpu")
     if sizes is not None and not (gpu and has_dims(inputs, dims)):
         raise ModelError("sizes are those of open axes on two devices: give dims and targets too")

@@ -128,6 +128,10 @@ def _with_numbers(graph: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return lambda inputs: [_Number(x.item()) if n in numbers else x for n, x in enumerate(inputs)]
 
 
+class _Left(str):
+    """Why torch computes the calls of a model, whatever their shapes."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Build:
     """A graph with the weights of one model in it, and what tells whether these are the same."""
@@ -165,7 +169,7 @@ class _Shapes:
             if (bounds, numbers) not in self._of:
                 self._of[bounds, numbers] = self._new(self._axes, bounds)
             found = self._of[bounds, numbers].of(inputs)
-            if not isinstance(found, str):
+            if not isinstance(found, str) or isinstance(found, _Left):
                 return found
             self._axes = None  # from now on each shape by itself
         key = tuple(
@@ -221,7 +225,7 @@ class _Builds:
             met = found
         new = [x for x in own if x not in self._of]
         if 2 * len(new) <= len(own) and not any(map(_is_parameter, new)):
-            return (
+            return _Left(
                 "weights have changed since they were laid out, so torch computes: "
                 "torch._dynamo.reset(), and compile anew, for loopwright's code"
             )
@@ -231,7 +235,7 @@ class _Builds:
 
     def _made(self, inputs: Sequence[Any]) -> _Build | str:
         if not self._left:
-            return (
+            return _Left(
                 f"more than {_MOST} models of one class are called, or one whose tensors are "
                 "always others: torch computes those"
             )

@@ -46,13 +46,31 @@ def bounds(work: Workload, target: Target) -> tuple[Bound, ...]:
     ]
     if work.flops and {t.dtype for t in (*work.inputs, *work.outputs)} <= _FLOATS:
         least = work.flops / roofline(target).flops
-        found.append(Bound("compute", least, f"{work.flops:,} operations at the peak of float32"))
+        found.append(
+            Bound(
+                "compute",
+                least,
+                f"{work.flops:,} operations of the direct sum at the peak of float32",
+            )
+        )
     return tuple(sorted(found, key=lambda bound: -bound.seconds))
 
 
 def standing(found: tuple[Bound, ...], seconds: float) -> str:
-    """Sentence about the bound that a program of so many seconds a call is nearest to."""
-    nearest = found[0]
+    """Sentences about the bound that a program of so many seconds a call is nearest to."""
+    first = ""
+    if any(b.name == "compute" and b.seconds > seconds for b in found):
+        (direct,) = (b for b in found if b.name == "compute")
+        found = tuple(b for b in found if b is not direct)
+        first = (
+            f"The direct sum takes {direct.seconds * 1e3:.4g} ms at the peak, "
+            f"{direct.seconds / seconds:.0%} of its time: the program does fewer operations, or "
+            "the machine is busier now than at the comparison. "
+        )
+    return first + _nearest(found[0], seconds)
+
+
+def _nearest(nearest: Bound, seconds: float) -> str:
     share = f"{nearest.seconds * 1e3:.4g} ms, {nearest.seconds / seconds:.0%} of its time"
     if nearest.seconds > seconds:
         return (

@@ -1,5 +1,6 @@
 """The package as a whole: it installs, imports cheaply, and has a sub-package for each folder."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -96,6 +97,12 @@ def test_dir_lists_what_users_use_and_nothing_else() -> None:
     assert dir(loopwright) == sorted(loopwright.__all__)
     assert {"Library", "build", "tune", "not_equal"} <= set(dir(loopwright))
     assert all(getattr(loopwright, name) is not None for name in dir(loopwright))
+
+
+def test_dir_lists_operators_and_no_modules_among_them() -> None:
+    assert dir(loopwright.ops) == sorted(loopwright.ops.__all__)
+    assert all(inspect.isfunction(getattr(loopwright.ops, name)) for name in dir(loopwright.ops))
+    assert loopwright.ops.einsum is loopwright.einsum
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from loopwright.codegen.tir.bindings import Bind, dtype_of
 from loopwright.codegen.tir.elementary import C_NAMES
 from loopwright.codegen.tir.integers import Choose
 from loopwright.codegen.tir.values import ValueEmitter, by_bits, storage_type
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Const
 
 
@@ -74,7 +75,10 @@ class GpuValues(ValueEmitter):
         return tirx.if_then_else(y < x if op == "min" else y > x, y, x)
 
     def constant(self, x: Const) -> Any:
-        """TVM writes seven digits of a constant into OpenCL: others go as bits."""
+        """TVM writes seven digits of a constant into OpenCL: others go as bits. It has names for
+        NaN in both languages, and takes the address of bits."""
+        if is_float(x.type) and math.isnan(float(x.value)):
+            return tirx.FloatImm("float64" if x.type == "float64" else "float32", math.nan)
         if self.language != "opencl" or not math.isfinite(float(x.value)):
             return super().constant(x)
         bits = by_bits(x, "as")

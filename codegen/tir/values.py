@@ -328,7 +328,10 @@ def _const(x: Const) -> Any:
     if not is_float(dtype):
         return tirx.IntImm(dtype, int(x.value))
     value = _of_type(x)
-    if math.isinf(value) or math.isnan(value):
-        special = tirx.infinity(dtype) if math.isinf(value) else tirx.nan(dtype)
-        return -special if value < 0 else special
+    if math.isinf(value):
+        infinite = tirx.infinity(dtype)
+        return -infinite if value < 0 else infinite
+    if math.isnan(value):  # as bits: what is known at compile time is folded as if it were ordered
+        integer = tirx.IntImm(dtype.replace("float", "int"), _bits(value, dtype))
+        return tirx.reinterpret(dtype, integer)
     return tirx.FloatImm(dtype, value)

@@ -40,6 +40,8 @@ def symbols(source: str, language: str) -> list[str]:
     """
     if language not in LANGUAGES:
         raise ModelError(f"sources in {language!r}: choose one of {', '.join(LANGUAGES)}")
+    if not isinstance(source, str):
+        raise ModelError(f"a source is {source!r}: give the text of a kernel")
     return list(_kept_symbols(source, language))
 
 

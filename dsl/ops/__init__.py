@@ -7,6 +7,7 @@ from loopwright.dsl.ops.convolution import (
     conv2d_transpose,
     depthwise_conv2d,
 )
+from loopwright.dsl.ops.einsum import einsum  # noqa: F401 - who writes lw.ops.einsum means it
 from loopwright.dsl.ops.elementwise import (
     add,
     bias_add,
@@ -28,6 +29,12 @@ from loopwright.dsl.ops.normalization import batch_norm, layer_norm, log_softmax
 from loopwright.dsl.ops.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from loopwright.dsl.ops.scan import cummax, cummin, cumprod, cumsum
 from loopwright.dsl.ops.selection import argmax, argmin, argsort, sort, topk
+
+
+def __dir__() -> list[str]:
+    """Operators alone; not the modules that have them."""
+    return sorted(__all__)
+
 
 __all__ = [
     "add",

@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from loopwright.dsl.dtypes import is_float, sum_type
+from loopwright.dsl.dtypes import check_dtype, is_float, sum_type
 from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.size import check_dims
 from loopwright.dsl.tensor import Tensor
@@ -48,11 +48,20 @@ def same_extent(op: str, one: tuple[str, int], two: tuple[str, int]) -> None:
 
 
 def same_dtype(op: str, accumulate: str | None, **tensors: Tensor | None) -> None:
-    """Arguments must have one dtype, unless all are cast to that of the accumulator."""
+    """Arguments must have one dtype, unless all are cast to that of the accumulator, which keeps
+    fractions."""
     given = {name: t for name, t in tensors.items() if t is not None}
     if accumulate is None and len({t.dtype for t in given.values()}) > 1:
         found = ", ".join(f"{name} is {t.dtype}" for name, t in given.items())
         raise ShapeError(f"{op}: the dtypes differ: {found}; lw.cast to one of them")
+    if accumulate is None or is_float(check_dtype(accumulate)):
+        return
+    for name, t in given.items():
+        if is_float(t.dtype):
+            raise ShapeError(
+                f"{op}: {name} is {t.dtype}, whose fractions accumulate={accumulate!r} would cut "
+                "off: give a floating type"
+            )
 
 
 def floating(op: str, argument: str, x: Tensor) -> None:

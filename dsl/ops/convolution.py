@@ -258,8 +258,9 @@ def _check_weights(f: _Options, x: Tensor, w: Tensor) -> tuple[int, int, tuple[i
     if shape[f.channel] != inner * f.groups or outer % f.groups:
         raise ShapeError(
             f"{f.op}: x {shape} has {shape[f.channel]} channels in {f.groups} groups, but w "
-            f"{weights} has {inner} input channels a group and {outer} results; x needs "
-            f"{inner} * {f.groups} channels, and the results divide by the groups"
+            f"{weights} has {inner} input channels a group and {outer} results, as {f.layout} "
+            f"takes {WEIGHTS[f.layout]}; x needs {inner} * {f.groups} channels, and the results "
+            "divide by the groups"
         )
     extents = zip(f.spatial(shape), f.pads, window, f.dilation, f.layout.strip("NC"), strict=True)
     for extent, pads, taps, apart, axis in extents:

@@ -39,7 +39,10 @@ def arrays(inputs: Inputs, names: Sequence[str]) -> tuple[Any, ...]:
 def check_several(inputs: Any) -> None:
     """One array would be taken apart into what stands along its first axis."""
     if hasattr(inputs, "shape"):
-        raise ModelError(f"inputs is an array of {tuple(inputs.shape)}: give a tuple, inputs=(x,)")
+        raise ModelError(
+            f"inputs is one array, of shape {tuple(inputs.shape)}: give a tuple of arrays, one "
+            "for each input of the model, such as (x,)"
+        )
 
 
 def shape_of(name: str, x: Any) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from loopwright.codegen.either.placed_file import with_placed
 from loopwright.dsl.words import counted
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.model import TunedModel
+from loopwright.graph.errors import ModelError
 from loopwright.graph.placed.path import GPU, Problem
 from loopwright.graph.placed.path import Path as Way
 from loopwright.graph.placed.plan import planned, runs
@@ -42,14 +43,35 @@ class Placement:
             units = range(first, last + 1)
             numbers = [n for k in units for n in self.problem.units[k].steps]
             seconds = sum(self.problem.seconds[k][device] for k in units)
+            functions = ", ".join(steps[n].function for n in numbers)
             lines.append(
-                f"{device}: steps {numbers[0]} to {numbers[-1]}, {seconds * 1e6:.4g} µs"
-                + "".join(self._moved(first, last))
+                f"{device}: steps {numbers[0]} to {numbers[-1]} ({functions}), "
+                f"{seconds * 1e6:.4g} µs" + "".join(self._moved(first, last))
             )
         lines += [f"at the end{part}" for part in self._moved(len(self.path.devices), None)]
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def at(self, devices: Mapping[int, str] | Sequence[str]) -> Placement:
+        """The placement with these devices, as `PlacedModel.at` takes them."""
+        problem = self.problem
+        if not isinstance(devices, Mapping):
+            return replace(self, path=problem.along(devices))
+        steps, seconds = self.work.network.steps, list(problem.seconds)
+        unit_of = {n: k for k, unit in enumerate(problem.units) for n in unit.steps}
+        for number, device in devices.items():
+            if number not in unit_of:
+                raise ModelError(f"no step {number!r}: steps are 0 to {len(steps) - 1}")
+            k = unit_of[number]
+            if device not in problem.seconds[k]:
+                raise ModelError(
+                    f"step {number}, {steps[number].function}, cannot run on {device!r}: give "
+                    + " or ".join(f'"{d}"' for d in problem.seconds[k])
+                )
+            seconds[k] = {device: problem.seconds[k][device]}
+        path = replace(problem, seconds=tuple(seconds)).shortest()
+        return replace(self, path=path)
 
     def _moved(self, first: int, last: int | None) -> Iterator[str]:
         for m in self.path.moves:
@@ -120,10 +142,10 @@ class PlacedModel:
         )
         return made.export(path, extras)
 
-    def at(self, devices: Sequence[str]) -> PlacedModel:
-        """The same network with another placement: "cpu" or "gpu" for every unit."""
-        path = self.placement.problem.along(devices)
-        return replace(self, placement=replace(self.placement, path=path))
+    def at(self, devices: Mapping[int, str] | Sequence[str]) -> PlacedModel:
+        """The same network with another placement: "cpu" or "gpu" for some steps by number, all
+        others where the whole then ends first, or for every unit. Raises `ModelError`."""
+        return replace(self, placement=self.placement.at(devices))
 
     def __repr__(self) -> str:
         on_gpu = self.placement.path.devices.count(GPU)

@@ -158,12 +158,11 @@ class OpenPlacedModel:
         known = "; ".join(assigned(dict(zip(names, each, strict=True))) for each in self.sized)
         return f"all on the processor: the GPU has programs for {known}"
 
-    def at(self, devices: Sequence[str], **sizes: int) -> OpenPlacedModel:
-        """The same with another placement at these sizes: a device for every unit."""
+    def at(self, devices: Mapping[int, str] | Sequence[str], **sizes: int) -> OpenPlacedModel:
+        """The same with another placement at these sizes, as `PlacedModel.at` takes it."""
         values = self._values(sizes)
         old = self.sized[values]
-        path = old.placement.problem.along(devices)
-        new = replace(old, placement=replace(old.placement, path=path))
+        new = replace(old, placement=old.placement.at(devices))
         return replace(self, sized={**self.sized, values: new})
 
     def _values(self, sizes: Mapping[str, int]) -> Sizes:

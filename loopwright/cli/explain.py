@@ -33,9 +33,9 @@ def explain(
     \b
       loopwright explain conv2d x=1,128,28,28 w=128,128,3,3:constant padding=1
 
-    With --record, the loops of a measured config follow, and the share that it reached of the
-    roofline: of the direct sum, its data in memory. Fewer products, or data that wait in caches,
-    exceed it.
+    With --record, the loops of a measured config follow, and its time beside that of the direct
+    sum at the roofline, its data in memory. Programs with fewer operations, or whose data wait in
+    caches, take less.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     from loopwright.codegen.build import explain as explained
     from loopwright.codegen.target import resolve
@@ -58,5 +58,7 @@ def explain(
         return
     if record.failure is None and machine.gpu is None and workload.flops:
         least = roofline(machine).seconds(workload.flops, workload.min_bytes)
-        took = f"{record.cost * 1e3:.4g} ms"
-        click.echo(f"measured   {took}: {least / record.cost:.0%} of the roofline")
+        click.echo(
+            f"measured   {record.cost * 1e3:.4g} ms; the direct sum at the roofline takes "
+            f"{least / record.cost:.2f} times as long, {least * 1e3:.4g} ms"
+        )

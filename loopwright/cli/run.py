@@ -89,7 +89,10 @@ def bench(file: Path, seed: int, threads: int | None) -> None:
         library.threads = threads
     data = library.origin.extra.get("workload")
     if data is None:
-        raise click.ClickException(f"{file}: its manifest names no workload to make data for")
+        raise click.ClickException(
+            f"{file}: its manifest names no workload to make data for, as that of a network: time "
+            "that by `loopwright profile NET.onnx`"
+        )
     workload = Workload.from_json(data)
     inputs = random_inputs(workload, np.random.default_rng(seed))
     samples = Timer(library.prepare_call(*inputs), Timing(relative=0.01, cap=1.0)).run()

@@ -47,6 +47,16 @@ def test_the_greater_and_the_lesser_of_two_keep_nan_of_either(op, dtype, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_is_a_number_of_the_notation(dtype, target):
+    X, out = lw.tensor("X", (5, 9), dtype), lw.tensor("out")
+    out[i, j] = lw.where(X[i, j] > 0, X[i, j], NAN)
+    given = ONE.reshape(5, 9).astype(numpy_dtype(dtype))
+    assert_equal_to_numpy(out, given, target=target)
+    assert_equal_to_numpy(lw.pad(X, [(1, 0), (0, 2)], NAN), given, target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_relu_and_clip_keep_nan(target):
     given = ONE.astype("float32")
     X = lw.tensor("X", given.shape)

@@ -136,6 +136,8 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
         lw.SourceModel().predict(["a"])
     with pytest.raises(ModelError, match="before saving"):
         lw.SourceModel().save(tmp_path / "model.json")
+    with pytest.raises(ModelError, match="a source is 5: give the text of a kernel"):
+        lw.SourceModel().fit(["float x;", 5], ["a", "b"])
     with pytest.raises(ModelError, match="choose one of trees, lstm"):
         lw.SourceModel("oak")
     learned = lw.SourceModel().fit(["a", "b+"], [0, 1])

@@ -52,6 +52,28 @@ def test_sums_of_halves_go_through_float32() -> None:
     assert len(lw.workload(most).stages) == 1  # exact in its own type
 
 
+def test_sums_of_gathered_halves_go_through_float32() -> None:
+    a, x, n = lw.tensor("A", (3, 7), "float16"), lw.tensor("X", (9,), "float16"), lw.tensor("C")
+    places = lw.tensor("N", (7,), "int32")
+    n[i] += a[i, k] * x[places[k]]
+    total, _ = lw.workload(n).stages
+    assert shown(total) == "C_sum[i] += float32(A[i, k]) * float32(X[N[k]])"
+    halves, table, at = draw(a), draw(x), np.array([8, 0, -1, 3, 3, -9, 5], "int32")
+    expected = (halves.astype("float64") @ table[at].astype("float64")).astype("float16")
+    np.testing.assert_array_equal(compute(n, {a: halves, x: table, places: at}), expected)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint64", "float16"])
+def test_signs_and_what_is_no_number_are_told_of_every_type_of_numbers(dtype: str) -> None:
+    x = lw.tensor("X", (4,), dtype)
+    values = np.array([0, 1, 7, 100], dtype)
+    for function, numpys in ((lw.sign, np.sign), (lw.isnan, np.isnan), (lw.isinf, np.isinf)):
+        found = lw.tensor("C")
+        found[i] = function(x[i])
+        result = compute(found, {x: values})
+        np.testing.assert_array_equal(result, numpys(values))
+
+
 def test_a_tensor_with_a_declared_shape_sums_the_same_way() -> None:
     c = lw.tensor("C", (5, 3))
     c[i, j] += A[i, k] * B[k, j]
@@ -260,6 +282,12 @@ def test_pad_surrounds_with_a_value(before: int, after: int) -> None:
         assert lw.pad(A, widths) is A
 
 
+def test_truth_values_are_padded_by_false() -> None:
+    x = lw.tensor("X", (3,), "bool")
+    result = compute(lw.pad(x, [(1, 2)]), {x: np.ones(3, bool)})
+    assert result.tolist() == [False, True, True, True, False, False]
+
+
 def test_a_padded_constant_is_constant() -> None:
     w = lw.tensor("W", (3,), constant=True)
     assert lw.pad(w, [(1, 1)]).constant
@@ -335,6 +363,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: N[i] + 1.5, "the number 1.5 meets an expression of int32"),
     (lambda: lw.cast(N[i], "int8") + 300, "300 is outside of int8, -128 to 127"),
     (lambda: lw.cast(N[i], "uint8") - -1, "-1 is outside of uint8"),
+    (lambda: V[i] + 10**9999, "an integer of 33216 bits is too large for float32"),
     (lambda: P[i] + 1, "1 meets a truth value"),
     (lambda: P[i] + Q[i], r"bool \+ bool is not in the notation"),
     (lambda: V[i] & V[i], "float32 & float32 is not in the notation"),

@@ -39,6 +39,9 @@ P = Progress(
 
 def test_a_cost_is_shown_as_time_speed_and_share_of_the_peak():
     assert speed(2e8, 2e-3, 4e11) == "2 ms, 100.0 GFLOP/s (25% of peak)"
+    assert speed(2e8, 2e-3, 5e10) == (
+        "2 ms, 100.0 GFLOP/s (200% of peak, as the direct sum's operations)"
+    )
     assert speed(2e8, 2e-3, None) == "2 ms, 100.0 GFLOP/s"
     assert speed(0, 2e-3, 4e11) == "2 ms"
     assert speed(2e8, math.inf, None) == "-"

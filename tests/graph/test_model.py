@@ -122,7 +122,7 @@ def test_a_profile_has_every_step(built):
 
 def test_one_array_is_no_list_of_inputs(net):
     model, x = net
-    with pytest.raises(ModelError, match=r"give a tuple, inputs=\(x,\)"):
+    with pytest.raises(ModelError, match="give a tuple of arrays, one for each input"):
         build_model(model, x)
 
 
@@ -247,6 +247,11 @@ def test_inputs_may_be_named_as_our_own_arguments_are():
 def test_a_torch_module_needs_example_inputs(net):
     with pytest.raises(ModelError, match="example inputs"):
         build_model(net[0])
+
+
+def test_a_policy_that_there_is_not_is_refused_where_no_records_are_given(net):
+    with pytest.raises(ModelError, match="policy is 'near'; it must be one of exact, family, any"):
+        build_model(*net, policy="near")
 
 
 def test_models_are_for_processors(net):

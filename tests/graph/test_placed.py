@@ -159,6 +159,33 @@ def test_results_of_earlier_calls_stay_and_calls_may_come_from_several_threads(n
 @pytest.mark.opencl
 @pytest.mark.torch
 @pytest.mark.onnx
+def test_a_step_runs_on_the_device_that_it_is_forced_to(net, built):
+    model, x = net
+    problem, functions = (
+        built.placement.problem,
+        [s.function for s in built.cpu.work.network.steps],
+    )
+    for number, device in ((2, GPU), (2, CPU), (5, GPU)):
+        one = built.at({number: device})
+        (k,) = (k for k, unit in enumerate(problem.units) if number in unit.steps)
+        path = one.explain().path
+        assert path.devices[k] == device
+        # All others are where the whole then ends first.
+        least = problem.along(path.devices).total
+        for other in (list(path.devices), [CPU] * len(path.devices)):
+            other[k] = device
+            assert least <= problem.along(other).total
+        np.testing.assert_allclose(one(x.numpy())[0], model(x)[0].detach(), rtol=1e-4, atol=1e-5)
+        assert functions[number] in str(one.explain())
+    with pytest.raises(ModelError, match=f"no step 99: steps are 0 to {len(functions) - 1}"):
+        built.at({99: GPU})
+    with pytest.raises(ModelError, match=r"step 0, .*cannot run on 'opencl': give \"cpu\" or"):
+        built.at({0: "opencl"})
+
+
+@pytest.mark.opencl
+@pytest.mark.torch
+@pytest.mark.onnx
 def test_the_explanation_has_the_sums_of_the_shortest_path(built):
     choice = built.explain()
     problem, path = choice.problem, choice.path

@@ -373,6 +373,27 @@ def test_a_second_length_compiles_nothing(built):
     assert len(built) == 1
 
 
+def test_changed_weights_of_an_open_graph_are_noticed_and_it_is_not_built_again(built):
+    net = torch.nn.Linear(6, 5).eval()
+    compiled = torch.compile(net, backend="loopwright", dynamic=True)
+    with torch.no_grad():
+        assert_as_in_torch(compiled, net, torch.randn(4, 6))
+        net.weight.zero_()
+        with pytest.warns(UserWarning, match="weights have changed"):
+            assert_as_in_torch(compiled, net, torch.randn(4, 6))
+        assert_as_in_torch(compiled, net, torch.randn(9, 6))
+    assert len(built) == 1
+
+
+def test_a_size_of_one_of_an_open_graph_is_built_by_itself(built):
+    net = torch.nn.Linear(6, 5).eval()
+    compiled = torch.compile(net, backend="loopwright", dynamic=True)
+    with torch.no_grad():
+        for rows in (4, 1, 9):
+            assert_as_in_torch(compiled, net, torch.randn(rows, 6))
+    assert len(built) == 2
+
+
 def test_open_sizes_are_called_where_gradients_are_recorded(built):
     x = torch.randn(4, 6)
     torch._dynamo.mark_dynamic(x, 0)

@@ -41,6 +41,13 @@ def test_a_program_stands_at_the_largest_bound_if_that_is_near(seconds, said):
     assert said in standing(found, seconds)
 
 
+def test_a_program_of_fewer_operations_is_not_bound_by_those_of_the_direct_sum():
+    found = (Bound("compute", 2e-3, ""), Bound("L2", 0.9e-3, ""), Bound("launch", 1e-6, ""))
+    said = standing(found, 1e-3)
+    assert said.startswith("The direct sum takes 2 ms at the peak, 200% of its time: the program ")
+    assert said.endswith("The program stands at the L2 bound: 0.9 ms, 90% of its time.")
+
+
 def test_the_smallest_cache_that_holds_the_data_is_named(monkeypatch):
     monkeypatch.setattr(machine, "_caches", lambda: {1: 32 << 10, 2: 1 << 20, 3: 16 << 20})
     monkeypatch.setattr(machine, "last_level_caches", lambda: [((0, 1), 16 << 20)])

@@ -233,7 +233,10 @@ def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
     """A module as a program, traced in inference mode; `is_open`: shapes may have sizes."""
     traced = _traced_open if is_open else _traced
     if inputs is None:
-        raise ModelError("a torch.nn.Module needs example inputs: inputs=(x,)")
+        raise ModelError(
+            "a torch.nn.Module has no shapes of its own: give example inputs as a tuple, such as "
+            "(torch.zeros(1, 3, 224, 224),)"
+        )
     modes = {each: each.training for each in module.modules()}
     try:
         if isinstance(inputs, Mapping):
@@ -271,9 +274,13 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
     except Exception as error:  # of many kinds
         raise ModelError(f"an input is no tensor: {reason(error)}") from error
     try:
-        return torch.export.export(module, *tensors)
+        program = torch.export.export(module, *tensors)
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {reason(error)}") from error
+    if getattr(program, "_guards_code", None):
+        # Made inside of torch.compile, they name what is not defined. All shapes are fixed.
+        program._guards_code = []
+    return program
 
 
 def _traced_open(

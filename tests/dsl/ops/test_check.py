@@ -41,6 +41,8 @@ REFUSED: list[tuple[Callable[[], Any], type[LoopwrightError], str]] = [
     (lambda: ops.conv2d(X, W, padding="same"), NotationError, "padding is 'same'"),
     (lambda: ops.conv2d(X, W, groups=0), NotationError, "groups is 0"),
     (lambda: ops.conv2d(X, W, groups=2), ShapeError, "conv2d: x .* has 4 channels in 2 groups"),
+    (lambda: ops.conv2d(X, W, layout="NHWC"), ShapeError, "as NHWC takes HWIO"),
+    (lambda: ops.conv2d(X, W, accumulate="int32"), ShapeError, "x is float32, whose fractions"),
     (lambda: ops.conv2d(X, T("w", (5, 2, 3, 3)), groups=2), ShapeError, "divide by the groups"),
     (lambda: ops.conv2d(X, T("w", (5, 4, 9, 1))), ShapeError, "window spans 9 but H of x.* 7"),
     (lambda: ops.conv2d(X, T("w", (6, 4, 3, 3), "int8")), ShapeError, "x is float32, w is int8"),
