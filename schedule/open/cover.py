@@ -86,12 +86,11 @@ def completed(
             raise ConfigError(
                 f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
             )
-        nearest = [_smaller(dims, left, 2), left]
-        if len(dims) >= _CROWDED or len(made) >= MOST_PROGRAMS // 3:
-            nearest.insert(0, _least(dims, left))
         tries: list[tuple[dict[str, int], Iterable[Config]]] = []
+        if len(dims) >= _CROWDED or len(made) >= MOST_PROGRAMS // 3:
+            tries.append((least := _least(dims, left), choose(least)))
         tries.append((left, _clipped(workload, made, left)))
-        tries += [(sizes, choose(sizes)) for sizes in nearest]
+        tries += [(sizes, choose(sizes)) for sizes in (_smaller(dims, left, 2), left)]
         for sizes, configs in tries:
             one = _widest(workload, target, configs, sizes)
             if one is not None and one.takes(left):

@@ -119,12 +119,12 @@ class _Known:
 
 def _known(workload: Sized, target: Target, sketch: Sketch) -> _Known:
     loops = tuple((len(n.nest.axes), len(n.nest.reduce)) for n in sketch.nests)
-    return _known_of(workload, target, sketch.name, loops)
+    return _known_of(workload, target, sketch.name, (*loops, tuple(sketch.knobs_of)))
 
 
 @functools.lru_cache(maxsize=64)
 def _known_of(
-    workload: Any, target: Target, name: SketchName, loops: tuple[tuple[int, int], ...]
+    workload: Any, target: Target, name: SketchName, structure: tuple[tuple[int, ...], ...]
 ) -> _Known:
     return _Known(workload, target)
 

@@ -111,6 +111,17 @@ def running_sums():
     return lw.workload(lw.ops.cumsum(x, reverse=True))
 
 
+def rows_of_two_dims():
+    b, n = lw.dim("b", 1, 9), lw.dim("n", 1, 130)
+    x, w = lw.tensor("X", (b, n, 25)), lw.tensor("W", (25, 25), constant=True)
+    return lw.workload(lw.ops.relu(lw.einsum("bnk,ko->bno", x, w)))
+
+
+def sorted_columns():
+    x = lw.tensor("X", (lw.dim("m", 1, 9), lw.dim("n", 1, 7)))
+    return lw.workload(lw.ops.sort(x, axis=0))
+
+
 MAKERS = (
     dense,
     lambda: dense(True),
@@ -129,6 +140,8 @@ MAKERS = (
     product_of_three,
     places,
     running_sums,
+    rows_of_two_dims,
+    sorted_columns,
 )
 
 
@@ -170,6 +183,14 @@ def test_one_library_is_right_at_all_sizes(make):
     library = lw.build(workload, threads=2)
     assert isinstance(library, OpenLibrary)
     for sizes in [*ends(workload.dims), *(drawn_sizes(workload.dims, rng) for _ in range(12))]:
+        assert wrong(workload, library, sizes, rng) is None
+
+
+@pytest.mark.parametrize("make", [rows_of_two_dims, sorted_columns])
+def test_few_programs_serve_all_sizes_of_two_axes(make):
+    workload, rng = make(), np.random.default_rng(2)
+    library = lw.build(workload, threads=2)
+    for sizes in [*ends(workload.dims), *(drawn_sizes(workload.dims, rng) for _ in range(6))]:
         assert wrong(workload, library, sizes, rng) is None
 
 
