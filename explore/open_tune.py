@@ -8,6 +8,7 @@ lose least, and NN+C learns the time of each, which chooses among them for every
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -30,12 +31,13 @@ from loopwright.explore.tuned import Tuned
 from loopwright.measure.device import Device
 from loopwright.measure.open_programs import program_seconds
 from loopwright.measure.tabular import TabularDevice
-from loopwright.schedule.open.cover import MOST_PROGRAMS, Cover, completed, rules
+from loopwright.schedule.open.cover import MOST_PROGRAMS, Cover, completed, rules, spread
 from loopwright.schedule.open.program import OpenProgram, open_program
 from loopwright.schedule.sketch.sketch import Config
 
 _SEARCHED = 5  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
+_BETWEEN = 2  # times as large: from one size whose default config is tried to the next
 _LEAST_MINUTES = 0.2  # of one search: with fewer in all, fewer sizes are searched
 # Of the minutes, those that have passed at most when
 _SHARE = 0.6  # the searches end,
@@ -142,7 +144,8 @@ class _OpenTuning:
         return list(programs.values())
 
     def _configs(self) -> Iterator[tuple[Sizes, Config]]:
-        """The best config of each search, then the default ones, then the next best."""
+        """The best config of each search, then the default ones there and at sizes between, then
+        the next best."""
         ranked = []
         for sizes, found in self.searches:
             best = sorted(found.history, key=lambda m: m.cost)
@@ -151,6 +154,8 @@ class _OpenTuning:
         yield from ((sizes, configs[0]) for sizes, configs in ranked)
         for sizes, _ in ranked:
             yield from ((sizes, config) for config in self._defaults(sizes))
+        for sizes in spread(self.workload.dims, _BETWEEN):
+            yield from ((sizes, config) for config in itertools.islice(self._defaults(sizes), 1))
         for rank in range(1, _BEST):
             yield from ((sizes, configs[rank]) for sizes, configs in ranked if len(configs) > rank)
 

@@ -219,7 +219,7 @@ class Fit:
         span = x[last] - x[first]
         slope = (w[last] - w[first]) / span
         near = np.floor(slope * self.candidates).astype(np.int64)
-        a = np.array([basis.slopes] * len(near)) if own else near[:, None] + [0, 1]
+        a = np.tile(basis.slopes, (len(near), 1)) if own else near[:, None] + [0, 1]
         c = np.broadcast_to(self.candidates[:, None], a.shape)
         # The ends tell the slope to one step over the span.
         close = (a >= 1) & (np.abs(a - slope * c) * span <= c)
