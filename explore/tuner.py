@@ -137,7 +137,7 @@ class Tuner:
         elif strategy in MODELLED:
             drawn = int(of_model.generate_state(1)[0]) >> 1
             ranker = _source_ranker(self.space, model, drawn)
-            trained = make_model("gbt" if ranker else model, drawn, base)
+            trained = make_model("gbt" if ranker else model, drawn, base, tuple(SOURCES))
             features = Features(self.space, representation or trained.reads)
             given = (encoded, rng, trained, features, schedule)
             if feedback is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from loopwright.costmodel.model import CostModel, ModelError, RandomModel
@@ -53,11 +53,16 @@ MODELS: dict[str, Callable[[int, Base], CostModel]] = {
 """Models that a user may name where one is chosen, and how each is made from a seed and a base."""
 
 
-def make_model(model: str | CostModel, seed: int = 0, base: Base = None) -> CostModel:
+def make_model(
+    model: str | CostModel, seed: int = 0, base: Base = None, others: Sequence[str] = ()
+) -> CostModel:
     """The model of a name, made anew, or a given object. `base` is the global model of Eq. 4, from
-    which the named model goes on. Raises `ModelError`."""
+    which the named model goes on. Raises `ModelError`, which names `others` that are allowed, too.
+    """
     if isinstance(model, CostModel):
         return model
     if model not in MODELS:
-        raise ModelError(f"model = {model!r}: use one of {', '.join(MODELS)}, or a CostModel")
+        raise ModelError(
+            f"model = {model!r}: use one of {', '.join((*MODELS, *others))}, or a CostModel"
+        )
     return MODELS[model](seed, base)

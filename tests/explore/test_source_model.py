@@ -153,3 +153,10 @@ def test_what_has_no_text_is_refused(tmp_path):
         Tuner(product(), "transfer", "source")
     with pytest.raises(TuningError, match="not for strategy='annealing' with model='source-lstm'"):
         Tuner(product(), model="source-lstm", feedback=lambda configs: [])
+
+
+def test_an_unknown_model_is_told_those_that_read_text_too():
+    with pytest.raises(
+        ModelError, match=r"model = 'trees': use one of gbt, .* source, source-lstm"
+    ):
+        Tuner(product(), model="trees")
