@@ -38,6 +38,7 @@ from loopwright.schedule.sketch.sketch import Config
 _SEARCHED = 5  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
 _BETWEEN = 2  # times as large: from one size whose default config is tried to the next
+_FEW = 8  # rows, of which one register tile may hold all
 _LEAST_MINUTES = 0.2  # of one search: with fewer in all, fewer sizes are searched
 # Of the minutes, those that have passed at most when
 _SHARE = 0.6  # the searches end,
@@ -154,10 +155,19 @@ class _OpenTuning:
         yield from ((sizes, configs[0]) for sizes, configs in ranked)
         for sizes, _ in ranked:
             yield from ((sizes, config) for config in self._defaults(sizes))
-        for sizes in spread(self.workload.dims, _BETWEEN):
+        for sizes in self._between():
             yield from ((sizes, config) for config in itertools.islice(self._defaults(sizes), 1))
         for rank in range(1, _BEST):
             yield from ((sizes, configs[rank]) for sizes, configs in ranked if len(configs) > rank)
+
+    def _between(self) -> Iterator[Sizes]:
+        """Sizes whose default config is tried, and where constants are most of what is read, each
+        number of few rows."""
+        yield from spread(self.workload.dims, _BETWEEN)
+        (known, *others) = self.workload.dims
+        if not others and any(t.constant for t in self.workload.inputs):
+            few = range(known.low, min(known.high, _FEW) + 1, known.multiple)
+            yield from ({known.name: rows} for rows in few)
 
     def _past(self, share: float) -> bool:
         """Return whether a share of the minutes has passed."""
