@@ -171,9 +171,10 @@ class _Chain:
             nests.append(moved.relocated(place))
         loops, inner, scratch = with_scratch((*images, block), tuple(nests), {*blocks.values()})
         body = [p for g in groups_of(inner, inner, (self.run[-1].out,)) for p in _parts(g)]
-        touched = {t for p in body for t in _touched(p)}
-        kept = tuple(t for t in scratch if t in touched)
-        return finished(FusionGroup(loops, tuple(body), kept, (base,)))
+        group = FusionGroup(loops, tuple(body), scratch, (base,))
+        # Groups inside have their own slices of some of it.
+        touched = {t for n in group.nests for t in (n.out, *(r.tensor for r in n.reads()))}
+        return finished(replace(group, scratch=tuple(t for t in scratch if t in touched)))
 
 
 def _along_vectors(nest: Nest, row: Index, names: set[str]) -> tuple[list[Nest], Nest]:
@@ -214,12 +215,6 @@ def _resized(tensor: Tensor, at: int, rows: int) -> Tensor:
 def _parts(group: FusionGroup) -> tuple[Nest | FusionGroup, ...]:
     """A group, or its nests where no loop is around them."""
     return (group,) if group.outer else group.body
-
-
-def _touched(part: Nest | FusionGroup) -> Iterator[Tensor]:
-    for nest in part.nests if isinstance(part, FusionGroup) else (part,):
-        yield nest.out
-        yield from (read.tensor for read in nest.reads())
 
 
 class ChainAtBlocks(Rewrite):
