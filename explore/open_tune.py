@@ -31,26 +31,38 @@ from loopwright.explore.tuned import Tuned
 from loopwright.measure.device import Device
 from loopwright.measure.open_programs import program_seconds
 from loopwright.measure.tabular import TabularDevice
-from loopwright.schedule.open.cover import MOST_PROGRAMS, Cover, completed, rules, spread
+from loopwright.schedule.open.cover import (
+    MOST_PROGRAMS,
+    Cover,
+    completed,
+    middle,
+    rules,
+    spread,
+)
 from loopwright.schedule.open.program import OpenProgram, open_program
+from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.sketch.sketch import Config
 
-_SEARCHED = 5  # sizes
+Lines = Mapping[str, Sequence[int]]
+
+_SEARCHED, _MOST_SEARCHED = 5, 9  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
 _BETWEEN = 2  # times as large: from one size whose default config is tried to the next
 _FEW = 8  # rows, of which one register tile may hold all
 _LEAST_MINUTES = 0.2  # of one search: with fewer in all, fewer sizes are searched
+_ENOUGH_MINUTES = 0.7  # of one search: with more, more sizes are
 # Of the minutes, those that have passed at most when
 _SHARE = 0.6  # the searches end,
 _GENERALIZED = 0.75  # no further config is lowered for all sizes,
 _COMPARED = 0.85  # candidates are measured at no further size,
 _TIMED = 0.95  # nor those that are kept.
 _SAMPLED = 24  # sizes at which all candidates are measured
-_LEARNED = 48  # further ones, at which those that are kept are
+_LEARNED = 48  # further ones of those that were given, at which those that are kept are
 _MOST_KEPT = 8
 _WORTH = 0.004  # least gain in the mean logarithm of time for which one more program is kept
-_LINES = 48  # of the grid of a dim in which a program is chosen for each cell, of one dim in all
-_NEIGHBOURS = 0.15  # of logarithms of sizes: how far a measurement corrects a model
+_CELLS = 64  # in each of which a program is chosen, by measurements in its middle
+_ALONE = 32  # least sizes of one dim that are cells of their own
+_NEIGHBOURS = 0.05  # of logarithms of sizes: how far a measurement corrects a model
 _SMALL = 20_000_000  # operations from which on one thread alone is not tried
 
 
@@ -116,6 +128,7 @@ class _OpenTuning:
         drawn = self._drawn(200, self.rng)
         count, minutes = _SEARCHED, self.budget.minutes * _SHARE - self.watch.elapsed / 60
         if math.isfinite(minutes):
+            count = min(_MOST_SEARCHED, max(count, int(minutes / _ENOUGH_MINUTES)))
             count = max(1, min(count, int(minutes / _LEAST_MINUTES)))
         chosen = _far_apart(self.workload.dims, drawn, count)
         minutes = max(minutes, _LEAST_MINUTES / 2) / len(chosen)
@@ -202,7 +215,8 @@ class _OpenTuning:
         with self.watch.part("building"):
             made = self._covering([candidates[k] for k in kept])
             library = self._library(made)
-        more = [*sampled, *self._drawn(_LEARNED, self.rng)]
+        lines = self._lines()
+        more = [*sampled, *self._learned(lines)]
         with self.watch.part("measuring"):
             late = partial(self._past, _TIMED)
             seconds = program_seconds([library], self.workload, more, self.rng, late)
@@ -210,7 +224,7 @@ class _OpenTuning:
         with self.watch.part("learning"):
             models = [self._model(more, row) for row in seconds]
             near = [self._residuals(m, more, row) for m, row in zip(models, seconds, strict=True)]
-            made = replace(made, rules=self._rules(made, models, near))
+            made = replace(made, rules=self._rules(made, models, near, lines))
         library = self._with_rules(library, made, models)
         chosen = [library.open_signature.program(sizes) for sizes in more]
         best = seconds.min(axis=0)
@@ -253,7 +267,9 @@ class _OpenTuning:
 
         return mean
 
-    def _rules(self, made: Cover, models: Sequence[TimeModel], near: Sequence[Any]) -> Any:
+    def _rules(
+        self, made: Cover, models: Sequence[TimeModel], near: Sequence[Any], lines: Lines
+    ) -> tuple[Rule, ...]:
         def best(able: Sequence[int], sizes: Sizes) -> int:
             inputs = self._inputs(sizes)
 
@@ -262,17 +278,34 @@ class _OpenTuning:
 
             return min(able, key=expected)
 
-        count = max(2, round(_LINES ** (1 / len(made.dims))))
-        lines = {
-            d.name: sorted(
-                {
-                    round(x) // d.multiple * d.multiple
-                    for x in np.geomspace(d.low, d.high, count + 1)
-                }
-            )
-            for d in made.dims
-        }
         return rules(made.dims, made.programs, best, lines)
+
+    def _lines(self) -> Lines:
+        """The starts of the cells in which a program is chosen, along every dim. Of one dim the
+        least sizes are cells of their own: times are stairs there."""
+        dims = self.workload.dims
+        count = max(2, round(_CELLS ** (1 / len(dims))))
+        lines = {}
+        for d in dims:
+            alone = [*range(d.low, d.high + 1, d.multiple)][: _ALONE if len(dims) == 1 else 1]
+            spaced = np.geomspace(alone[-1], d.high, max(2, count - len(alone)))
+            lines[d.name] = sorted(
+                {*alone, *(round(x) // d.multiple * d.multiple for x in spaced)}
+            )
+        return lines
+
+    def _learned(self, lines: Lines) -> list[Sizes]:
+        """Sizes at which the programs that are kept are measured: the middles of all cells, or
+        some of those that were given."""
+        if self.given is not None:
+            return self._drawn(_LEARNED, self.rng)
+        middles = []
+        for d in self.workload.dims:
+            ends = itertools.pairwise([*lines[d.name], d.high + d.multiple])
+            middles.append([middle(low, high - d.multiple, d) for low, high in ends])
+        names = [d.name for d in self.workload.dims]
+        cells = [dict(zip(names, cell, strict=True)) for cell in itertools.product(*middles)]
+        return [cells[k] for k in self.rng.permutation(len(cells))]
 
     # ---- libraries ----
 

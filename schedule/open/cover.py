@@ -273,16 +273,18 @@ def rules(
         ]
         if not able:
             raise ConfigError(f"no program is right for all sizes of {box}")
-        middle = {
-            d.name: low + int(math.sqrt(low * high) - low) // d.multiple * d.multiple
-            for d, (low, high) in zip(dims, box, strict=True)
-        }
-        rule = Rule(box, choose(able, middle))
+        ends = zip(dims, box, strict=True)
+        rule = Rule(box, choose(able, {d.name: middle(low, high, d) for d, (low, high) in ends}))
         if made and (joined := _joined(made[-1], rule)) is not None:
             made[-1] = joined
         else:
             made.append(rule)
     return tuple(made)
+
+
+def middle(low: int, high: int, known: Dim) -> int:
+    """The size in the middle of two sizes of a dim, in the logarithm."""
+    return low + int(math.sqrt(low * high) - low) // known.multiple * known.multiple
 
 
 def _distance(program: OpenProgram, sizes: Mapping[str, int]) -> float:
