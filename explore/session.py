@@ -6,7 +6,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -35,8 +34,7 @@ class Session:
     all candidates, the first `resumed` of earlier sessions. `incumbent` is what the store would
     have chosen before, `verified` are configs whose results are right. `watch` books the time,
     from whose beginning the budget counts; `notes` are what callbacks were told. Searches of one
-    network share the `recorder`. `chosen` won the last comparison; the device must have done what
-    it is `preparing` before it measures."""
+    network share the `recorder`. `chosen` won the last comparison."""
 
     def __init__(
         self,
@@ -59,7 +57,6 @@ class Session:
         self.incumbent: Config | None = None
         self.verified: set[Config] = set()
         self._whole = True
-        self.preparing: Future[None] | None = None
         self.watch = watch or Stopwatch()
         self._machine = device.fingerprint()
         self._name = f"{workload.key[:8]}-{time.time_ns():x}"
@@ -129,8 +126,6 @@ class Session:
     def measure(self, configs: Sequence[Config]) -> list[Measurement]:
         """f(g(e, s)) of every config; fewer where time is up. The best of them, if it is the best
         of all, was checked against the oracle: it fails if its results are wrong."""
-        if self.preparing is not None:
-            self.preparing.result()
         before = min(self._costs.values(), default=math.inf)
         measured: list[Measurement] = []
         try:
