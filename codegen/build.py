@@ -105,7 +105,7 @@ def build(
     Parameters
     ----------
     workload: or one defined tensor.
-    config: a point of `space_of(workload, target, threads)`; the default one if None.
+    config: a point of `lw.space(workload, target, threads)`; the default one if None.
     target: "cpu" (this machine), "c" (C source that can be read and taken elsewhere), "cuda" or
         "opencl" (this machine's GPU), or the mapping of another machine, such as
         {"kind": "llvm", "mcpu": "skylake-avx512"} or {"kind": "cuda", "arch": "sm_90"}.
