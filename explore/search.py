@@ -162,6 +162,7 @@ def _search(
         callbacks, seed = options.callbacks, options.seed
         budget = replace(budget, reserve=reserved(budget))
         session = Session(workload, points, device, store, budget, callbacks, seed, watch)
+        session.checked = budget.zero_shot  # in a hurry the first batch tells
         with _shown(session):
             strategy = options.strategy
             base = None if strategy == "sampled" else _base(session, options)
@@ -296,9 +297,6 @@ def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
     """Search; why it ended, an interrupt by the user included."""
     earlier = session.resume()  # an interrupt from now on leaves what was found before
     try:
-        if not session.budget.zero_shot:  # else the first batch tells
-            with session.watch.part("starting"):
-                session.device.check()
         end = algorithm_1(session, tuner, earlier, batch)
     except KeyboardInterrupt:
         if not session.ranked():

@@ -34,7 +34,8 @@ class Session:
     all candidates, the first `resumed` of earlier sessions. `incumbent` is what the store would
     have chosen before, `verified` are configs whose results are right. `watch` books the time,
     from whose beginning the budget counts; `notes` are what callbacks were told. Searches of one
-    network share the `recorder`. `chosen` won the last comparison."""
+    network share the `recorder`. `chosen` won the last comparison. A device that nobody `checked`
+    is checked before its first work: its processes start while the search chooses."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Session:
         self.resumed = 0
         self.incumbent: Config | None = None
         self.verified: set[Config] = set()
+        self.checked = True
         self._whole = True
         self.watch = watch or Stopwatch()
         self._machine = device.fingerprint()
@@ -126,6 +128,8 @@ class Session:
     def measure(self, configs: Sequence[Config]) -> list[Measurement]:
         """f(g(e, s)) of every config; fewer where time is up. The best of them, if it is the best
         of all, was checked against the oracle: it fails if its results are wrong."""
+        if self._comes_late():
+            return []
         before = min(self._costs.values(), default=math.inf)
         measured: list[Measurement] = []
         try:
@@ -150,6 +154,8 @@ class Session:
     def inspect(self, configs: Sequence[Config]) -> list[Facts | None]:
         """The facts of configs' code, built and not run; None for one that cannot be built, which
         is kept as a failure. Fewer where time is up."""
+        if self._comes_late():
+            return []
         device = self.device
         with self.watch.part("building"):
             self.update("building")
@@ -160,6 +166,15 @@ class Session:
                 failed = (one.config, (), one.failure, one.build_seconds, 0.0)
                 self._keep(Measurement(*failed, *place, now))
         return [one.facts if one.failure is None else None for one in found]
+
+    def _comes_late(self) -> bool:
+        """Check the device, if nobody did; return whether that took all the time there was."""
+        if self.checked:
+            return False
+        with self.watch.part("starting"):
+            self.device.check()
+        self.checked = True
+        return self._is_late()
 
     def _is_late(self) -> bool:
         return self.left <= self.budget.reserve
