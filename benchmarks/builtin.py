@@ -23,9 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 import loopwright as lw
-from loopwright.codegen.build import build_fixed, by_codegen, program, space_of
+from loopwright.codegen.build import build_fixed, program
 from loopwright.codegen.compile import compile_by
-from loopwright.codegen.target import resolve
+from loopwright.codegen.explain import space_of
+from loopwright.codegen.target import by_codegen, resolve
 from loopwright.dsl.oracle import random_inputs
 
 ROUNDS = 80

@@ -27,8 +27,7 @@ from rich.table import Table
 from suites.drawn import drawn
 
 import loopwright as lw
-from loopwright.codegen.build import by_codegen
-from loopwright.codegen.target import resolve
+from loopwright.codegen.target import by_codegen, resolve
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.device import Measurement
 from loopwright.measure.local import LocalDevice

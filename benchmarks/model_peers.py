@@ -132,7 +132,8 @@ def tvm_default(network: str, threads: int) -> Made:
     import tvm
     from tvm import relax
 
-    from loopwright.codegen.target import resolve, tvm_target
+    from loopwright.codegen.target import resolve
+    from loopwright.codegen.tvm_target import tvm_target
     from loopwright.graph.importers.read import read_model
 
     net, inputs, wanted = _network(network, threads)

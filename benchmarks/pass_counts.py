@@ -29,8 +29,9 @@ from rich.console import Console
 from rich.table import Table
 from suites.drawn import drawn as drawn_rows
 
-from loopwright.codegen.build import program, space_of
+from loopwright.codegen.build import program
 from loopwright.codegen.compile import unoptimized
+from loopwright.codegen.explain import space_of
 from loopwright.codegen.passes.pipeline import Pipeline
 from loopwright.codegen.passes.process import PassError, PassProcess
 from loopwright.codegen.passes.table import PIPELINES, Elements, text

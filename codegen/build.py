@@ -9,12 +9,11 @@ from typing import Any
 from loopwright.codegen.c.source import kernels
 from loopwright.codegen.compile import Compiled, Program, by_passes, compile_by, signature, sources
 from loopwright.codegen.devices.code import GpuCode
-from loopwright.codegen.facts.facts import facts_of, shown
 from loopwright.codegen.gpu.library import GpuLibrary, load_program
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.build import build_open
-from loopwright.codegen.target import cpu_features, resolve
+from loopwright.codegen.target import by_codegen, cpu_features, resolve
 from loopwright.dsl.errors import (
     BuildError,
     ConfigError,
@@ -25,8 +24,7 @@ from loopwright.dsl.errors import (
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
-from loopwright.dsl.workload import Workload, any_workload, as_workload, fixed
-from loopwright.schedule.explain import Explanation, explanation
+from loopwright.dsl.workload import Workload, any_workload, fixed
 from loopwright.schedule.loops.nothing import (
     NOTHING,
     has_elements,
@@ -36,46 +34,9 @@ from loopwright.schedule.loops.nothing import (
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, check_config
-from loopwright.schedule.space import Space, default_sketch, find_sketch, space
+from loopwright.schedule.space import default_sketch, find_sketch
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.verifier import verify
-
-
-def space_of(
-    workload: Workload | Tensor,
-    target: str | Mapping[str, Any] | Target = "cpu",
-    threads: int | None = None,
-    numerics: str | Numerics = "standard",
-) -> Space:
-    """Every program that is considered for a workload, or a defined tensor, on a target."""
-    return space(as_workload(workload), resolve(target, threads), numerics)
-
-
-def explain(
-    workload: Workload | Tensor,
-    target: str | Mapping[str, Any] | Target = "cpu",
-    threads: int | None = None,
-    numerics: str | Numerics = "standard",
-    config: Config | None = None,
-    passes: str | None = None,
-) -> Explanation:
-    """Explain the space of a workload: the rewrites that apply, those that do not and why, and the
-    default; of a config also its loop tree, and what its code tells once it is compiled, by LLVM's
-    own passes or by others. Print it, or read its attributes. Parameters are as for `build`."""
-    given, machine = as_workload(workload), resolve(target, threads)
-    found = explanation(given, machine, Numerics.of(numerics), config)
-    if config is None and passes is None:
-        return found
-    made = program(given, config or found.default, machine)
-    if passes is not None:
-        made = by_passes(made, passes)
-    try:
-        compiled = compile_by(made)
-    except BuildError as error:
-        return replace(found, code=f"its code is not known: {error}")
-    facts = facts_of(compiled.objects[0])
-    by = f"{compiled.codegen}, passes {made.passes}" if made.passes else compiled.codegen
-    return replace(found, facts=facts, code=f"its code, made by {by}:\n{shown(facts)}")
 
 
 def program(
@@ -144,7 +105,7 @@ def build(
     Parameters
     ----------
     workload: or one defined tensor.
-    config: a point of `space_of(workload, target, threads)`; the default one if None.
+    config: a point of `lw.space(workload, target, threads)`; the default one if None.
     target: "cpu" (this machine), "c" (C source that can be read and taken elsewhere), "cuda" or
         "opencl" (this machine's GPU), or the mapping of another machine, such as
         {"kind": "llvm", "mcpu": "skylake-avx512"} or {"kind": "cuda", "arch": "sm_90"}.
@@ -228,14 +189,3 @@ def _described(made: Program) -> dict[str, Any]:
         "config": made.config.to_json(),
         "numerics": str(made.numerics),
     } | ({"passes": made.passes} if made.passes else {})
-
-
-def by_codegen(target: Target, codegen: str) -> Target:
-    """A target whose code is made by "llvm" or "builtin". Raises `TargetError`."""
-    if codegen not in ("llvm", "builtin"):
-        raise TargetError(f'codegen={codegen!r}: give "llvm" or "builtin"')
-    if codegen == "builtin" and target.kind not in ("llvm", "builtin"):
-        raise TargetError(
-            f'codegen="builtin" is for processors, not for target {target.kind}: leave one out'
-        )
-    return target if target.kind not in ("llvm", "builtin") else replace(target, kind=codegen)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import tvm
-
+from loopwright.codegen import llvm
 from loopwright.codegen.gpu_target import GPU_KINDS, named_gpu, this_gpu
 from loopwright.codegen.library.binary import MAX_THREADS
 from loopwright.codegen.library.linker import architecture
@@ -88,34 +88,26 @@ def processor(target: str | Mapping[str, Any] | Target, threads: int | None = No
     return machine
 
 
-def tvm_target(target: Target, optimized: bool = True) -> Any:
-    """TVM's object for a target that emits machine code."""
-    return _tvm_target(target.triple, target.mcpu, target.features, optimized)
+def by_codegen(target: Target, codegen: str) -> Target:
+    """A target whose code is made by "llvm" or "builtin". Raises `TargetError`."""
+    if codegen not in ("llvm", "builtin"):
+        raise TargetError(f'codegen={codegen!r}: give "llvm" or "builtin"')
+    if codegen == "builtin" and target.kind not in ("llvm", "builtin"):
+        raise TargetError(
+            f'codegen="builtin" is for processors, not for target {target.kind}: leave one out'
+        )
+    return target if target.kind not in ("llvm", "builtin") else replace(target, kind=codegen)
 
 
 @functools.cache
 def cpu_features(target: Target) -> tuple[str, ...]:
     """Features that code for a target needs, in the words of /proc/cpuinfo."""
     names = _X86 | _IMPLIED if architecture(target.triple) == "x86_64" else _ARM
-    has = _features_of(target.triple, target.mcpu, target.features, names)
+    has = llvm.features_among(names, target.triple, target.mcpu, target.features)
     return tuple(word for llvm, word in names.items() if llvm in has)
 
 
-@functools.cache
-def _tvm_target(triple: str, mcpu: str, features: tuple[str, ...], optimized: bool = True) -> Any:
-    config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "num-cores": 1}
-    if mcpu:
-        config["mcpu"] = mcpu
-    if features:
-        config["mattr"] = list(features)
-    if not optimized:
-        config["opt-level"] = 0
-    return tvm.target.Target(config)
-
-
 def _with_threads(target: Target, threads: int) -> Target:
-    from dataclasses import replace
-
     return replace(target, threads=_checked(threads))
 
 
@@ -156,7 +148,7 @@ def described(
     names, implied = (_X86, _IMPLIED) if family == "x86_64" else (_ARM, {})
     triple = f"{family}-unknown-linux-gnu"
     hidden = [llvm for llvm, word in (names | implied).items() if flags and word not in flags]
-    unusable = _features_of(triple, mcpu, (), hidden)
+    unusable = llvm.features_among(hidden, triple, mcpu, ())
     features = (
         *(f"+{llvm}" for llvm, word in names.items() if word in flags),
         *(f"-{llvm}" for llvm in hidden if llvm in unusable),
@@ -180,8 +172,7 @@ def this_cpu() -> str:
 def _host_cpu(family: str) -> str:
     """LLVM's name for this processor. It says more than there may be: a virtual machine may hide
     features, and LLVM's table may miss others."""
-    name = str(tvm.target.codegen.llvm_get_system_cpu())
-    return name if family == "x86_64" else ""
+    return llvm.system_cpu() if family == "x86_64" else ""
 
 
 def _explicit(config: Mapping[str, Any], threads: int | None) -> Target:
@@ -197,7 +188,7 @@ def _explicit(config: Mapping[str, Any], threads: int | None) -> Target:
     given = config.get("mattr", ())
     features = tuple(_words(given) if isinstance(given, str) else given)
     _check_cpu(triple, mcpu, features)
-    has = {f"+{f}" for f in _features_of(triple, mcpu, features, _WIDTHS)}
+    has = {f"+{f}" for f in llvm.features_among(_WIDTHS, triple, mcpu, features)}
     family = architecture(triple)
     count = _checked(config.get("num-cores") if threads is None else threads)
     return Target(config["kind"], triple, mcpu, features, *vector_registers(family, has), count)
@@ -210,24 +201,22 @@ def _words(text: str) -> list[str]:
 _OTHERS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 
 
-def _similar(mcpu: str, known: set[str]) -> str:
+def _similar(mcpu: str, known: frozenset[str]) -> str:
     """Names that may have been meant by a processor that is not among those `known`."""
     close = sorted(c for c in known if c[:3] == mcpu[:3])
     if close:
         return f"; similar ones: {', '.join(close[:8])}"
     for triple in _OTHERS:
-        probe = _tvm_target(triple, "", ())
-        if mcpu in {str(c) for c in tvm.target.codegen.llvm_get_cpu_archlist(probe)}:
+        if mcpu in llvm.processors(triple):
             return f'; it is one of another architecture: add "mtriple": "{triple}" to the target'
     return f"; it knows {', '.join(sorted(known)[:8])}, …"
 
 
 def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
     """TVM takes a wrong `mcpu` for the generic one with no more than a line in its log."""
-    probe = _tvm_target(triple, "", ())
     try:
-        known = {str(c) for c in tvm.target.codegen.llvm_get_cpu_archlist(probe)}
-    except Exception as error:
+        known = llvm.processors(triple)
+    except ValueError as error:
         raise TargetError(f"LLVM does not know the triple {triple!r}: {error}") from error
     if mcpu and mcpu not in known:
         raise TargetError(f"LLVM knows no processor {mcpu!r} for {triple}{_similar(mcpu, known)}")
@@ -235,17 +224,9 @@ def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
         if feature[:1] not in ("+", "-"):
             raise TargetError(f'feature {feature!r}: write "+{feature}" or "-{feature}"')
     wanted = {f[1:] for f in features if f[0] == "+" and f"-{f[1:]}" not in features}
-    unknown = sorted(wanted - _features_of(triple, mcpu, features, wanted))
+    unknown = sorted(wanted - llvm.features_among(wanted, triple, mcpu, features))
     if unknown:
         raise TargetError(f"LLVM knows no features {', '.join(unknown)} of {triple}")
-
-
-def _features_of(
-    triple: str, mcpu: str, features: tuple[str, ...], wanted: Collection[str]
-) -> set[str]:
-    """Features that code for a processor may use, among some."""
-    target = _tvm_target(triple, mcpu, features)
-    return {f for f in wanted if tvm.target.codegen.llvm_cpu_has_features([f], target)}
 
 
 def has_avx512(target: Target) -> bool:

@@ -6,7 +6,6 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -37,7 +36,6 @@ from loopwright.explore.tuner import (
 from loopwright.explore.zero_shot import ZeroShot
 from loopwright.measure.device import Device, DeviceError, Measurement, TimeUpError
 from loopwright.measure.tabular import TabularDevice
-from loopwright.measure.timing import Timing
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.transfer.pretrained.base import (
@@ -59,10 +57,6 @@ GO_ON = ("gbt", "mlp", "blend", *SOURCES)
 what one of these proposes."""
 POLICY = "policy"
 """The model that chooses decision by decision: the strategy "sampled"."""
-ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)
-"""Precision of measurements when there is no time."""
-
-
 _SEVERAL, _MANY = 2, 64
 """Other machines, and configs that worked on each, from which on their order is followed."""
 COMPILED = "compiled"
@@ -164,14 +158,11 @@ def _search(
         store = None
         if options.records is not None:
             store = stack.enter_context(RecordStore(options.records))
-        preparing = None
-        if budget.zero_shot and budget.trials:  # while the model chooses
-            preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(device.prepare)
         points = _space(workload, device, options.numerics)
         callbacks, seed = options.callbacks, options.seed
         budget = replace(budget, reserve=reserved(budget))
         session = Session(workload, points, device, store, budget, callbacks, seed, watch)
-        session.preparing = preparing
+        session.checked = budget.zero_shot  # in a hurry the first batch tells
         with _shown(session):
             strategy = options.strategy
             base = None if strategy == "sampled" else _base(session, options)
@@ -306,9 +297,6 @@ def _run(session: Session, tuner: Tuner, batch: int | None) -> str:
     """Search; why it ended, an interrupt by the user included."""
     earlier = session.resume()  # an interrupt from now on leaves what was found before
     try:
-        if session.preparing is None:
-            with session.watch.part("starting"):
-                session.device.check()
         end = algorithm_1(session, tuner, earlier, batch)
     except KeyboardInterrupt:
         if not session.ranked():

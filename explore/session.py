@@ -6,7 +6,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -35,8 +34,8 @@ class Session:
     all candidates, the first `resumed` of earlier sessions. `incumbent` is what the store would
     have chosen before, `verified` are configs whose results are right. `watch` books the time,
     from whose beginning the budget counts; `notes` are what callbacks were told. Searches of one
-    network share the `recorder`. `chosen` won the last comparison; the device must have done what
-    it is `preparing` before it measures."""
+    network share the `recorder`. `chosen` won the last comparison. A device that nobody `checked`
+    is checked before its first work: its processes start while the search chooses."""
 
     def __init__(
         self,
@@ -58,8 +57,8 @@ class Session:
         self.resumed = 0
         self.incumbent: Config | None = None
         self.verified: set[Config] = set()
+        self.checked = True
         self._whole = True
-        self.preparing: Future[None] | None = None
         self.watch = watch or Stopwatch()
         self._machine = device.fingerprint()
         self._name = f"{workload.key[:8]}-{time.time_ns():x}"
@@ -129,8 +128,8 @@ class Session:
     def measure(self, configs: Sequence[Config]) -> list[Measurement]:
         """f(g(e, s)) of every config; fewer where time is up. The best of them, if it is the best
         of all, was checked against the oracle: it fails if its results are wrong."""
-        if self.preparing is not None:
-            self.preparing.result()
+        if self._comes_late():
+            return []
         before = min(self._costs.values(), default=math.inf)
         measured: list[Measurement] = []
         try:
@@ -155,6 +154,8 @@ class Session:
     def inspect(self, configs: Sequence[Config]) -> list[Facts | None]:
         """The facts of configs' code, built and not run; None for one that cannot be built, which
         is kept as a failure. Fewer where time is up."""
+        if self._comes_late():
+            return []
         device = self.device
         with self.watch.part("building"):
             self.update("building")
@@ -165,6 +166,15 @@ class Session:
                 failed = (one.config, (), one.failure, one.build_seconds, 0.0)
                 self._keep(Measurement(*failed, *place, now))
         return [one.facts if one.failure is None else None for one in found]
+
+    def _comes_late(self) -> bool:
+        """Check the device, if nobody did; return whether that took all the time there was."""
+        if self.checked:
+            return False
+        with self.watch.part("starting"):
+            self.device.check()
+        self.checked = True
+        return self._is_late()
 
     def _is_late(self) -> bool:
         return self.left <= self.budget.reserve

@@ -14,7 +14,7 @@ from loopwright.dsl.workload import Workload, any_workload
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.stopwatch import Stopwatch
 
-# What needs TVM is imported in the call: that takes seconds, which are of its budget.
+# What a search needs is imported in the call, beside the start of the processes that measure.
 if TYPE_CHECKING:
     from loopwright.costmodel.model import CostModel
     from loopwright.explore.either_tuned import EitherTuned
@@ -127,10 +127,8 @@ def tune(  # noqa: PLR0913 - what users choose
         same = {name: value for name, value in locals().items() if name not in _OF_ONE}
         return _tune_both(any_workload(workload), target, device, targets, minutes, same)
     watch = Stopwatch()
-    from loopwright.explore.open_tune import tune_open
-    from loopwright.explore.report.callbacks import display, is_watched
-    from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
     from loopwright.measure.opening import check_device, open_device
+    from loopwright.measure.timing import ZERO_SHOT_TIMING
     from loopwright.transfer.records.store import check_store
 
     workload = any_workload(workload)
@@ -138,28 +136,35 @@ def tune(  # noqa: PLR0913 - what users choose
     budget = Budget.of(trials, minutes, effort)
     if records is not None and budget.trials:
         check_store(records)
-    options = TuneOptions(
-        records,
-        seed,
-        strategy,
-        model,
-        callbacks,
-        transfer,
-        Numerics.of(numerics),
-        batch,
-        schedule,
-        feedback,
-    )
-    if progress or (progress is None and not callbacks and is_watched()):
-        options = replace(options, callbacks=(*callbacks, display()))
     with ExitStack() as stack:
         timing = ZERO_SHOT_TIMING if budget.zero_shot else None
         if device is None or isinstance(device, str):
             opened = open_device(device, target, threads, timing, codegen, fleet)
             device = stack.enter_context(opened)
+        if budget.trials:
+            device.prepare()
+        from loopwright.explore.report.callbacks import display, is_watched
+        from loopwright.explore.search import TuneOptions, search
+
+        options = TuneOptions(
+            records,
+            seed,
+            strategy,
+            model,
+            callbacks,
+            transfer,
+            Numerics.of(numerics),
+            batch,
+            schedule,
+            feedback,
+        )
+        if progress or (progress is None and not callbacks and is_watched()):
+            options = replace(options, callbacks=(*callbacks, display()))
         if workload.dims:
             if device.target.kind == "builtin":
                 raise TuningError('codegen="builtin" is for fixed sizes: tune workload.at(…)')
+            from loopwright.explore.open_tune import tune_open
+
             return tune_open(workload, device, budget, options, sizes, watch)
         if sizes is not None:
             raise TuningError("sizes are for a workload with dims (lw.dim); this one has none")

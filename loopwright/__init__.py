@@ -73,9 +73,10 @@ from loopwright.dsl.workload import Workload, workload
 from loopwright.version import __version__
 
 if TYPE_CHECKING:
-    from loopwright.codegen.build import build, explain
-    from loopwright.codegen.build import space_of as space
+    from loopwright.codegen.build import build
     from loopwright.codegen.either.join import either
+    from loopwright.codegen.explain import explain
+    from loopwright.codegen.explain import space_of as space
     from loopwright.codegen.library.library import Library
     from loopwright.codegen.load import load
     from loopwright.costmodel.source.model import SourceModel
@@ -98,11 +99,11 @@ _LATER = {
     "build": ("loopwright.codegen.build", "build"),
     "build_model": ("loopwright.graph.build", "build_model"),
     "either": ("loopwright.codegen.either.join", "either"),
-    "explain": ("loopwright.codegen.build", "explain"),
+    "explain": ("loopwright.codegen.explain", "explain"),
     "from_tir": ("loopwright.graph.importers.tir", "from_tir"),
     "load": ("loopwright.codegen.load", "load"),
     "nest": ("loopwright.measure.nest", "nest"),
-    "space": ("loopwright.codegen.build", "space_of"),
+    "space": ("loopwright.codegen.explain", "space_of"),
     "tune": ("loopwright.explore.tune", "tune"),
     "tune_many": ("loopwright.explore.tune_many", "tune_many"),
     "tune_model": ("loopwright.graph.tuning.tune", "tune_model"),

@@ -104,7 +104,7 @@ class Builder:
         self._pool, self._timeout = pool, timeout
 
     def start(self, configs: int) -> None:
-        """Make ready for building so many configs at once. Raises `DeviceError`."""
+        """Begin to make ready for building so many configs at once. Raises `DeviceError`."""
         self._pool.start(configs)
 
     def until(self, deadline: float) -> None:

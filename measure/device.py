@@ -126,9 +126,10 @@ def never() -> bool:
 class Device(ABC):
     """A machine on which candidates are built, run and checked.
 
-    Its life: `check` says early whether anything works at all; `measure` is called with one
-    batch of candidates after another; `compare` decides between the finalists, `verify` makes
-    sure of the winner; `close`, or leaving its `with` block, frees what it holds. A candidate
+    Its life: `prepare` lets it begin while there is other work; `check` says early whether
+    anything works at all; `measure` is called with one batch of candidates after another;
+    `compare` decides between the finalists, `verify` makes sure of the winner; `close`, or
+    leaving its `with` block, frees what it holds. A candidate
     that fails is a `Measurement` with a `Failure`; only a broken device raises, a `DeviceError`.
     """
 
@@ -159,7 +160,8 @@ class Device(ABC):
         """Build, run and check one trivial candidate. Raises `DeviceError`, with what to do."""
 
     def prepare(self) -> None:  # noqa: B027 - most devices need nothing
-        """Do now what the first `measure` would do before it builds anything."""
+        """Begin with what the first `measure` needs, such as processes, and do not wait for it.
+        Raises `DeviceError`; what goes wrong later is told by what is asked for next."""
 
     def admit(self, workload: Workload) -> None:  # noqa: B027 - most devices have no limit
         """Return if the workload fits this device. Raises `DeviceError` with the bytes that are

@@ -39,7 +39,7 @@ class LocalDevice(ProgramDevice):
         seed: int = 0,
         builder: Builder | None = None,
     ) -> None:
-        """Processes start when first needed.
+        """Processes start when first needed, or at `prepare`.
 
         Parameters
         ----------

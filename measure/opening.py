@@ -34,8 +34,7 @@ def open_device(
     measured here alone: `DeviceError` elsewhere."""
     check_device(url, fleet)
     if url is None and fleet is None:
-        from loopwright.codegen.build import by_codegen
-        from loopwright.codegen.target import resolve
+        from loopwright.codegen.target import by_codegen, resolve
         from loopwright.measure.local import LocalDevice
 
         if codegen != "llvm":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from loopwright.codegen.facts.facts import facts_of
@@ -101,10 +100,8 @@ class ProgramDevice(Device):
         self._references.until(deadline)
 
     def prepare(self) -> None:
-        with ThreadPoolExecutor(1) as beside:
-            running = beside.submit(self._runner.start)
-            self._builder.start(BATCH)
-            running.result()
+        self._builder.start(BATCH)
+        self._runner.start()
 
     def measure(
         self, workload: Workload, configs: Sequence[Config], stop: Stop = never

@@ -109,7 +109,7 @@ class Runner:
         self._lost = 0
 
     def start(self) -> None:
-        """Make ready for running. Raises `DeviceError`."""
+        """Begin to make ready for running. Raises `DeviceError`."""
         self._pool.start()
 
     def until(self, deadline: float) -> None:

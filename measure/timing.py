@@ -78,6 +78,10 @@ class Timing:
         return asdict(self)
 
 
+ZERO_SHOT_TIMING = Timing(relative=0.03, cap=0.02)
+"""Precision of measurements when there is no time."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """`seconds` of one call; `spent` seconds in all, flush included; `cores` at work."""

@@ -53,6 +53,32 @@ def test_what_takes_minutes_imports_what_is_heavy_in_the_call(name: str, tmp_pat
     assert HEAVY.isdisjoint(json.loads(python("-c", program, cwd=tmp_path)))
 
 
+_SEARCH = """
+import sys
+import loopwright as lw
+from loopwright.measure.programs import ProgramDevice
+
+begin, early = ProgramDevice.prepare, []
+
+def prepare(device):
+    early.append("loopwright.explore.search" not in sys.modules)
+    begin(device)
+
+ProgramDevice.prepare = prepare
+A, B = lw.tensor("A", (16, 16)), lw.tensor("B", (16, 16))
+product = lw.workload(lw.ops.matmul(A, B))
+lw.space(product), lw.explain(product)
+tuned = lw.tune(product, threads=1, trials=3, records=None, strategy="random", progress=False)
+assert early == [True]
+assert len(tuned.history) == 3 and tuned.seconds > 0
+print(*{"tvm", "torch", "xgboost"}.intersection(sys.modules))
+"""
+
+
+def test_a_search_begins_its_processes_first_and_leaves_tvm_to_them(tmp_path: Path) -> None:
+    assert python("-c", _SEARCH, cwd=tmp_path) == ""
+
+
 def test_version() -> None:
     assert loopwright.__version__ == version("loopwright")
     cited = (ROOT / "CITATION.cff").read_text().splitlines()

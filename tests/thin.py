@@ -36,7 +36,7 @@ def _parts(case):
 @contextlib.contextmanager
 def unoptimized():
     """Let LLVM compile without optimizing, where what compiles is loaded: half the time."""
-    module = sys.modules.get("loopwright.codegen.target")
+    module = sys.modules.get("loopwright.codegen.tvm_target")
     if module is None:  # a test that imports it meanwhile compiles in full
         yield
         return

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.s_tir.pipeline import finalize_device_passes, finalize_host_passes
 
 from loopwright.codegen.library.linker import scratch
-from loopwright.codegen.target import tvm_target
+from loopwright.codegen.tvm_target import tvm_target
 from loopwright.schedule.target import Target
 
 _NAME = "loopwright"

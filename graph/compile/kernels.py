@@ -15,9 +15,10 @@ from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.plan import Kernel
 from loopwright.codegen.library.signature import Parameter, Signature
-from loopwright.codegen.target import resolve, tvm_target
+from loopwright.codegen.target import resolve
 from loopwright.codegen.tir.emit import emit, emit_preparation
 from loopwright.codegen.tir.pipeline import compiled, object_file
+from loopwright.codegen.tvm_target import tvm_target
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload

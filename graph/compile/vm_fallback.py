@@ -23,7 +23,7 @@ from loopwright.codegen.library.calls import positional
 from loopwright.codegen.library.export import check_path, check_place, write_together
 from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
-from loopwright.codegen.target import tvm_target
+from loopwright.codegen.tvm_target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.compile.relax_pass import BuildOptions, replaced, tasks_in

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from loopwright.codegen.target import tvm_target
+from loopwright.codegen.tvm_target import tvm_target
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.batch_norm_folding import FoldBatchNorm
 from loopwright.schedule.target import Target

@@ -45,14 +45,16 @@ LEAST_BUILT = 2
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of a search, as the parameters of `tune_model` say. `watch` is given every turn of a
-    task, else `tell` a line. `clock` books the time from its beginning. A budget in minutes keeps
-    `building` seconds back, or a share of it where that is None."""
+    """Options of a search, as the parameters of `tune_model` say. `own` is this machine's device,
+    which measures where no `device` is given; if None, the search opens it. `watch` is given
+    every turn of a task, else `tell` a line. `clock` books the time from its beginning. A budget
+    in minutes keeps `building` seconds back, or a share of it where that is None."""
 
     seed: int = 0
     only: Sequence[int] | None = None
     transfer: Transfer = AUTO
     device: Device | None = None
+    own: Device | None = None
     feedback: str | None = None
     tell: Tell | None = None
     watch: Callable[[TuningRound], None] | None = None
@@ -106,7 +108,7 @@ def search(
         return Searched(())
     with ExitStack() as stack:
         if device is None:
-            device = stack.enter_context(open_device(None, target))
+            device = options.own or stack.enter_context(open_device(None, target))
         check_feedback(options.feedback, device)
         store = stack.enter_context(RecordStore(records))
         for task in tasks:

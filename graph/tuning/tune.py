@@ -96,16 +96,6 @@ def tune_model(  # noqa: PLR0913 - what users choose
     """
     clock = Stopwatch()
     from loopwright.codegen.target import processor
-    from loopwright.explore.report.callbacks import is_watched
-    from loopwright.graph.compile.build import import_model
-    from loopwright.graph.errors import ModelError
-    from loopwright.graph.open.source import has_dims, open_source
-    from loopwright.graph.placed.build import given_targets
-    from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
-    from loopwright.graph.tuning.live_table import shown
-    from loopwright.graph.tuning.open_sizes import tune_open
-    from loopwright.graph.tuning.search import SearchOptions
-    from loopwright.graph.tuning.two_devices import tune_placed
     from loopwright.measure.device import Device
     from loopwright.measure.opening import check_device, open_device
     from loopwright.temporary import TemporaryFolder
@@ -113,14 +103,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
 
     check_device(device, fleet)
     elsewhere = target != "cpu" or device is not None or fleet is not None
-    gpu = given_targets(targets, elsewhere)
-    if gpu is not None and has_dims(inputs, dims):
-        raise ModelError("a network of open axes is tuned on one device: leave targets out")
     budget = Budget.of_model(trials, minutes, effort)
-    allowed = Numerics.of(numerics)
-    options = SearchOptions(seed, only, transfer, feedback=feedback, clock=clock)
-    if progress is None:
-        progress = tell is None and is_watched()
     with ExitStack() as stack:
         if records is None:
             records = Path(stack.enter_context(TemporaryFolder())) / "tuning.db"
@@ -130,8 +113,28 @@ def tune_model(  # noqa: PLR0913 - what users choose
             assert not isinstance(device, Device), "that was checked"
             device = stack.enter_context(open_device(device, target, threads, fleet=fleet))
         machine = processor(target, threads) if device is None else processor(device.target)
+        own = device or stack.enter_context(open_device(None, machine))
+        own.prepare()  # beside the imports
+        from loopwright.explore.report.callbacks import is_watched
+        from loopwright.graph.compile.build import import_model
+        from loopwright.graph.errors import ModelError
+        from loopwright.graph.open.source import has_dims, open_source
+        from loopwright.graph.placed.build import given_targets
+        from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
+        from loopwright.graph.tuning.live_table import shown
+        from loopwright.graph.tuning.open_sizes import tune_open
+        from loopwright.graph.tuning.search import SearchOptions
+        from loopwright.graph.tuning.two_devices import tune_placed
+
+        gpu = given_targets(targets, elsewhere)
+        if gpu is not None and has_dims(inputs, dims):
+            raise ModelError("a network of open axes is tuned on one device: leave targets out")
+        allowed = Numerics.of(numerics)
+        options = SearchOptions(seed, only, transfer, device, own, feedback, clock=clock)
+        if progress is None:
+            progress = tell is None and is_watched()
         with shown(tell) if progress else nullcontext((tell, None)) as (say, watch):
-            options = replace(options, device=device, tell=say, watch=watch)
+            options = replace(options, tell=say, watch=watch)
             made: TunedModel | OpenModel | VmModel | PlacedModel
             if has_dims(inputs, dims):
                 with clock.part("reading"):

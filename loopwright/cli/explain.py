@@ -37,7 +37,7 @@ def explain(
     sum at the roofline, its data in memory. Programs with fewer operations, or whose data wait in
     caches, take less.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
-    from loopwright.codegen.build import explain as explained
+    from loopwright.codegen.explain import explain as explained
     from loopwright.codegen.target import resolve
     from loopwright.dsl.errors import LoopwrightError
     from loopwright.measure.roofline import roofline

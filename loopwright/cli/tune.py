@@ -157,11 +157,9 @@ def tune(options: _Options) -> None:
     output = _output(options, request.workload.outputs[0].name)
 
     from loopwright.explore.budget import Budget, Interrupted, TuningError
-    from loopwright.explore.report.callbacks import display
     from loopwright.explore.report.plot import check_format
-    from loopwright.explore.search import ZERO_SHOT_TIMING, TuneOptions, search
-    from loopwright.explore.strategies.annealing import Schedule
     from loopwright.measure.opening import open_device
+    from loopwright.measure.timing import ZERO_SHOT_TIMING
     from loopwright.packages import optional
 
     workload = request.workload
@@ -187,6 +185,12 @@ def tune(options: _Options) -> None:
     timing = ZERO_SHOT_TIMING if budget.zero_shot else None
     where = (options.device, options.target, options.threads)
     with open_device(*where, timing, options.codegen, options.fleet) as device:
+        if budget.trials:
+            device.prepare()  # while this process imports the rest
+        from loopwright.explore.report.callbacks import display
+        from loopwright.explore.search import TuneOptions, search
+        from loopwright.explore.strategies.annealing import Schedule
+
         with watch.part("roofline"):
             known = budget.zero_shot or bool(workload.dims) or not device.here
             peak = None if known else _peak_flops(device.target)  # which takes seconds

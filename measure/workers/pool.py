@@ -20,12 +20,12 @@ _LOST = 3  # fork servers in a row, none of which has had a worker
 
 
 class Pool:
-    """A number of like workers, started when first needed.
+    """A number of like workers, started when first needed, or before.
 
     A fork server that is killed or stopped is replaced, with a warning. If several in a row are
     lost before they have had a worker, that is an error, after seconds.
 
-    Between two calls of its methods none of them does anything: what is timed elsewhere
+    Between two calls of its methods those that have started do nothing: what is timed elsewhere
     meanwhile is not disturbed.
 
     Attributes
@@ -42,14 +42,15 @@ class Pool:
         self._lost = 0
 
     def start(self, jobs: int = 1) -> None:
-        """Start as many workers as so many jobs can use, and wait. Raises `DeviceError`."""
-        self._work([], self._staff(jobs))
+        """Begin to start as many workers as so many jobs can use. Who first gives jobs waits for
+        them, and learns what went wrong. Raises `DeviceError` if Python cannot be started."""
+        self._hire(self._staff(jobs))
 
     def map(self, jobs: Sequence[Job]) -> list[Reply]:
         """The replies to jobs, in their order; as many at once as there are workers.
 
         A worker that dies, hangs, or has answered often is replaced before this returns.
-        Raises `DeviceError` as `start` does, and `TimeUpError` at the deadline.
+        Raises `DeviceError` if workers cannot be started, and `TimeUpError` at the deadline.
         """
         return self._work(jobs, self._staff(len(jobs)))
 
@@ -72,10 +73,11 @@ class Pool:
     def _work(self, jobs: Sequence[Job], staff: int) -> list[Reply]:
         waiting = deque(enumerate(jobs))
         replies: dict[int, Reply] = {}
-        busy: dict[Worker, int] = {}  # what each is at; nothing yet while it starts
+        # What each is at; nothing yet while it starts.
+        busy = {worker: _STARTING for worker in self.workers if worker.answers < 0}
         try:
             while True:
-                self._hire(staff, busy)
+                busy |= dict.fromkeys(self._hire(staff), _STARTING)
                 for worker in self.workers:
                     if waiting and worker not in busy:
                         busy[worker], job = waiting.popleft()
@@ -91,13 +93,15 @@ class Pool:
             self.workers = [w for w in self.workers if w.alive]
             raise
 
-    def _hire(self, staff: int, busy: dict[Worker, int]) -> None:
+    def _hire(self, staff: int) -> list[Worker]:
+        """Workers that were missing, which start."""
+        hired = []
         for _ in range(staff - len(self.workers)):
             if self._fork_server is None:
                 self._fork_server = ForkServer(self._kind)
-            worker = Worker(self._kind, self._fork_server)
-            self.workers.append(worker)
-            busy[worker] = _STARTING
+            hired.append(Worker(self._kind, self._fork_server))
+            self.workers.append(hired[-1])
+        return hired
 
     def _review(self, worker: Worker, reply: Reply) -> None:
         """Part with a worker that is dead or worn."""

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.codegen.build import program, space_of
+from loopwright.codegen.build import program
 from loopwright.codegen.builtin.code import AVX2
 from loopwright.codegen.builtin.compile import object_file, vector_set
 from loopwright.codegen.builtin.emit import emit_tree
 from loopwright.codegen.compile import compile_by, signature
+from loopwright.codegen.explain import space_of
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.linker import disassembly
 from loopwright.codegen.library.mapped import MappedBinary

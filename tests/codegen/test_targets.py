@@ -1,5 +1,6 @@
 """Targets: this machine, others, C source, and what is refused."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -7,13 +8,17 @@ import sys
 
 import numpy as np
 import pytest
+import tvm
 
 import loopwright as lw
+from loopwright.codegen import llvm
 from loopwright.codegen import target as machine
 from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.target import cpu_features, resolve
+from loopwright.codegen.tvm_target import tvm_target
 from loopwright.dsl.errors import LibraryError, TargetError
 from loopwright.dsl.oracle import random_inputs
+from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.collection import WORKLOADS
 
@@ -21,6 +26,28 @@ pytestmark = pytest.mark.optimized
 
 X86 = architecture() == "x86_64"
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": ["+neon"]}
+
+
+def test_what_llvm_knows_of_processors_is_what_tvm_tells():
+    triple, mcpu, features = "x86_64-unknown-linux-gnu", "skylake-avx512", ("-avx512bw",)
+    given = tvm_target(Target(triple=triple, mcpu=mcpu, features=features))
+    asked = tvm.target.codegen
+    assert llvm.system_cpu() == asked.llvm_get_system_cpu()
+    assert llvm.processors(triple) == set(map(str, asked.llvm_get_cpu_archlist(given)))
+    names = ("avx2", "avx512f", "avx512bw", "amx-tile", "no-such-feature")
+    has = {name for name in names if asked.llvm_cpu_has_features([name], given)}
+    assert llvm.features_among(names, triple, mcpu, features) == has == {"avx2", "avx512f"}
+
+
+def test_a_tvm_with_its_libraries_elsewhere_is_asked_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(llvm, "_folder", lambda package: tmp_path)
+    monkeypatch.setattr(llvm, "_library", functools.cache(llvm._library.__wrapped__))
+    assert llvm.system_cpu() == tvm.target.codegen.llvm_get_system_cpu()
+
+
+def test_what_tvm_refuses_is_an_error_in_its_words():
+    with pytest.raises(ValueError, match='"nix" is not defined'):
+        llvm._call("target.Target", '{"kind": "nix"}')
 
 
 def matmul():

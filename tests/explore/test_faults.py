@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.explore.budget import TuningError
 from loopwright.explore.tune import tune
 from loopwright.measure.device import DeviceError
 from loopwright.measure.local import LocalDevice
@@ -131,3 +133,38 @@ def test_a_search_whose_processes_are_killed_and_stopped_ends_in_time(tmp_path, 
         assert tuned.seconds > 0
         with RecordStore(tmp_path / "r.db") as store:
             assert len(store) >= len(tuned.history)
+
+
+def _children():
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {child for task in tasks for child in task.read_text().split()}
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, TuningError])
+def test_a_search_that_ends_before_it_measures_leaves_no_process(monkeypatch, fault):
+    before, begun = _children(), set()
+
+    def search(*_):
+        begun.update(_children() - before)
+        raise fault
+
+    monkeypatch.setattr("loopwright.explore.search.search", search)
+    with pytest.raises(fault):
+        tune(matmul(), threads=1, trials=4, records=None)
+    assert len(begun) == 2  # of which workers are forked that build, and one that runs
+    assert _children() == before
+
+
+def test_a_python_that_cannot_be_started_is_told_at_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(DeviceError, match=r"cannot start .*python"):
+        tune(matmul(), threads=1, trials=4, records=None)
+
+
+def test_a_python_that_cannot_import_is_told_when_the_search_waits_for_it(monkeypatch, tmp_path):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no module named tvm >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(DeviceError, match=r"(?s)did not start.*no module named tvm"):
+        tune(matmul(), threads=1, trials=4, records=None, strategy="random")

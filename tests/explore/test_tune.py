@@ -56,6 +56,20 @@ def table(tmp_path):
     return load_brute_forced(path)
 
 
+def test_a_device_is_checked_once_while_its_processes_had_time_to_start():
+    seen = []
+
+    class Told(Callback):
+        def update(self, progress):
+            seen.append(progress.doing)
+
+    device = MadeUp()
+    device.check = lambda: seen.append("check")
+    run(device, trials=20, callbacks=[Told()])
+    assert seen[:3] == ["choosing", "check", "measuring"]
+    assert seen.count("check") == 1
+
+
 def test_the_default_is_candidate_0_and_the_best_is_at_least_as_fast():
     device = MadeUp()
     tuned = run(device)

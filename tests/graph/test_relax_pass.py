@@ -6,7 +6,8 @@ import tvm
 from tvm import relax, tirx
 
 import loopwright as lw
-from loopwright.codegen.target import resolve, tvm_target
+from loopwright.codegen.target import resolve
+from loopwright.codegen.tvm_target import tvm_target
 from loopwright.graph.compile.build import import_model
 from loopwright.graph.compile.relax_pass import apply, lower
 from loopwright.graph.importers.read import read_model

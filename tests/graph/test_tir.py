@@ -6,7 +6,8 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 import loopwright as lw
-from loopwright.codegen.target import resolve, tvm_target
+from loopwright.codegen.target import resolve
+from loopwright.codegen.tvm_target import tvm_target
 from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.tir import from_tir, import_function
 

@@ -51,6 +51,7 @@ def test_a_fork_server_lost_before_its_first_worker_is_replaced(
     hurt = hurt_the_first(monkeypatch, sign)
     with caplog.at_level(logging.WARNING):
         workers.start(2)
+        workers.map([])
     assert len(workers.workers) == 2
     assert len([r for r in caplog.records if "another process is started" in r.message]) == 1
     assert not os.path.exists(f"/proc/{hurt[0]}")
@@ -58,14 +59,16 @@ def test_a_fork_server_lost_before_its_first_worker_is_replaced(
 
 def test_fork_servers_lost_again_and_again_are_an_error(workers, monkeypatch):
     hurt = hurt_the_first(monkeypatch, signal.SIGKILL, count=99)
+    workers.start(2)
     with pytest.raises(DeviceError, match="a worker did not start"):
-        workers.start(2)
+        workers.map([])
     assert len(hurt) == 4
     assert workers.workers == []
 
 
 def test_a_fork_server_stopped_after_its_workers_began_is_replaced_when_needed(workers):
     workers.start(2)
+    workers.map([])
     os.kill(workers._fork_server.pid, signal.SIGSTOP)
     os.kill(workers.workers[0].pid, signal.SIGKILL)
     replies = workers.map([JOB] * 4)
@@ -76,6 +79,7 @@ def test_a_fork_server_stopped_after_its_workers_began_is_replaced_when_needed(w
 
 def test_a_worker_that_is_stopped_is_ended_long_before_its_time_is_up(workers):
     workers.start(1)
+    workers.map([])
     worker = workers.workers[0]
     os.kill(worker.pid, signal.SIGSTOP)
     began = time.monotonic()
@@ -89,6 +93,7 @@ def test_a_worker_that_goes_on_is_kept(workers, monkeypatch):
     """As where a whole group of processes is stopped, and continued after a while."""
     monkeypatch.setattr(process, "LOOK", 0.2)
     workers.start(1)
+    workers.map([])
     worker = workers.workers[0]
     looks = iter([True, False, True, False])
     monkeypatch.setattr(process, "is_stopped", lambda _: next(looks, False))
@@ -103,6 +108,7 @@ def test_a_worker_that_goes_on_is_kept(workers, monkeypatch):
 
 def test_a_stopped_worker_does_not_outlive_the_pool_though_its_fork_server_was_killed(workers):
     workers.start(1)
+    workers.map([])
     worker, server = workers.workers[0].pid, workers._fork_server.pid
     os.kill(worker, signal.SIGSTOP)
     os.kill(server, signal.SIGKILL)

@@ -295,16 +295,32 @@ def test_workers_that_cannot_start_are_an_error_with_the_last_words(tmp_path, mo
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
     pool = Pool(Kind("run", 2 << 30, tmp_path), 1)
+    pool.start()
     with pytest.raises(DeviceError, match=r"(?s)did not start.*no module named tvm"):
-        pool.start()
+        pool.map([])
     assert pool.workers == []
     pool.close()
+
+
+def test_workers_start_while_other_work_is_done_and_none_twice(tmp_path):
+    pool = Pool(Kind("run", 2 << 30, tmp_path), 2)
+    try:
+        pool.start(2)
+        begun = list(pool.workers)
+        assert [w.answers for w in begun] == [-1, -1]  # nobody waited
+        pool.start(64)
+        replies = pool.map([Job(Message({"do": "nothing"}), 60.0)] * 3)
+        assert len(replies) == 3
+        assert pool.workers == begun
+    finally:
+        pool.close()
 
 
 def test_workers_are_forked_from_one_process_and_from_another_if_that_is_lost(tmp_path):
     pool = Pool(Kind("run", 2 << 30, tmp_path), 2)
     try:
         pool.start(2)
+        pool.map([])
         (fork_server,) = {parent_of(w.pid) for w in pool.workers}
         assert fork_server != os.getpid()
         os.kill(fork_server, signal.SIGKILL)
@@ -319,6 +335,7 @@ def test_workers_are_forked_from_one_process_and_from_another_if_that_is_lost(tm
 
 def test_what_a_crashed_candidate_started_ends_with_it(pool, runner, data):
     pool.start()
+    pool.map([])
     worker = pool.workers[0].pid
     assert runner.run(data, faults.built("parent"), FAST).failure.kind == "crash"
     started = [int(p.name) for p in Path("/proc").glob("[0-9]*")]
@@ -332,14 +349,16 @@ def test_what_a_crashed_candidate_started_ends_with_it(pool, runner, data):
 
 def test_an_answer_that_nobody_waited_for_is_not_taken_for_another(pool, runner, data):
     pool.start()
+    pool.map([])
     pool._fork_server._socket.send(b"status 1")  # as if Ctrl-C had come before the answer
     assert "SIGSEGV" in runner.run(data, faults.built("segfault"), FAST).failure.message
 
 
 def test_a_limit_under_which_nothing_can_start_is_an_error(tmp_path):
     pool = Pool(Kind("run", 1 << 20, tmp_path), 1)
+    pool.start()
     with pytest.raises(DeviceError, match=r"(?s)did not start.*MemoryError"):
-        pool.start()
+        pool.map([])
     pool.close()
 
 
