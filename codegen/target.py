@@ -199,6 +199,9 @@ def _words(text: str) -> list[str]:
 
 
 _OTHERS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
+_FAMILIES = (
+    "x86_64", "i386", "i686", "aarch64", "arm", "armv7", "armv7a", "armv7l", "riscv32", "riscv64"
+)  # fmt: skip
 
 
 def _similar(mcpu: str, known: frozenset[str]) -> str:
@@ -213,11 +216,14 @@ def _similar(mcpu: str, known: frozenset[str]) -> str:
 
 
 def _check_cpu(triple: str, mcpu: str, features: tuple[str, ...]) -> None:
-    """TVM takes a wrong `mcpu` for the generic one with no more than a line in its log."""
-    try:
-        known = llvm.processors(triple)
-    except ValueError as error:
-        raise TargetError(f"LLVM does not know the triple {triple!r}: {error}") from error
+    """TVM takes a wrong `mcpu` for the generic one with no more than a line in its log. A family
+    that LLVM does not know ends the process."""
+    if architecture(triple) not in _FAMILIES:
+        raise TargetError(
+            f'"mtriple" {triple!r} names no processor family of {", ".join(_FAMILIES)}: write it '
+            'as "x86_64-linux-gnu"'
+        )
+    known = llvm.processors(triple)
     if mcpu and mcpu not in known:
         raise TargetError(f"LLVM knows no processor {mcpu!r} for {triple}{_similar(mcpu, known)}")
     for feature in features:

@@ -236,3 +236,9 @@ def test_a_processor_of_another_architecture_is_told_with_its_triple():
         TargetError, match='another architecture: add "mtriple": "x86_64-linux-gnu"'
     ):
         resolve(wanted)
+
+
+@pytest.mark.parametrize("triple", ["nonsense", "x86-linux-gnu", "mips64-linux-gnu", "-"])
+def test_a_triple_of_no_known_family_is_an_error_that_names_those_there_are(triple):
+    with pytest.raises(TargetError, match="no processor family of x86_64, i386"):
+        resolve({"kind": "llvm", "mtriple": triple})
