@@ -91,4 +91,4 @@ def _column(value: Column) -> Hashable:
     """Traced columns are equal if they are the same one: a trace has equal ones once."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
-    return int(value) if isinstance(value, (int, np.integer)) else id(value)
+    return int(value) if isinstance(value, (int, np.integer)) else (value.number,)
