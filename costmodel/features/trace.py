@@ -211,14 +211,14 @@ class Program:
         self._values: list[Value] = []
         self._places: dict[int, int] = {}
         tables: dict[tuple[Knobs, Any], list[Traced]] = {}
-        steps: list[Traced] = []
+        steps: list[tuple[Operation, Traced]] = []
         for x in _needed(results):
             if x.op is None:
                 tables.setdefault((x.knobs, x.table.dtype), []).append(x)
             else:
-                steps.append(x)
+                steps.append((x.op, x))
         self._tables = [self._stack(group) for group in tables.values()]
-        self._steps = [(x.op, tuple(map(self._place, x.inputs)), self._place(x)) for x in steps]
+        self._steps = [(op, tuple(map(self._place, x.inputs)), self._place(x)) for op, x in steps]
         self._results = [self._place(x) for x in results]
 
     def __call__(self, numbers: Numbers) -> Array:
