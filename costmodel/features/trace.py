@@ -8,6 +8,9 @@ run once for a sketch, on `Traced` columns:
   all of those: a *table*, which a batch looks up. Nests have knobs of their own, and inner loops
   know few of them, so this is nearly everything;
 - the rest is recorded, equal operations once, and replayed for every batch.
+
+Sketches of a space share one trace: columns of lowering, and features of equal nests, are made
+once. What else is computed for a sketch is forgotten, since its tables take megabytes.
 """
 
 from __future__ import annotations
