@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,
+    both,
     least,
     magnitude,
     most,
@@ -68,8 +69,7 @@ class Axis:
         elements, run, whole = inside
         if whole is not False:
             run = times(run, self.places if whole is True else most(only(whole, self.places), 1.0))
-            touched = self.places >= self.extent
-            whole = touched if whole is True else whole & touched
+            whole = both(whole, self.places >= self.extent)
         self.sofar = times(elements, self.distinct), run, whole
 
 

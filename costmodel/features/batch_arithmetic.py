@@ -58,7 +58,14 @@ def where(mask: Mask, a: Real, b: Real) -> Real:
     if isinstance(mask, bool):
         return a if mask else b
     share = real(mask)
-    return share * a + (1 - share) * b
+    return plus(times(share, a), times(1 - share, b))
+
+
+def both(a: Mask, b: Mask) -> Mask:
+    """Where both masks hold, without work where one does for all configs."""
+    if a is True or b is True:
+        return b if a is True else a
+    return a & b
 
 
 def only(mask: Mask, a: Real) -> Real:

@@ -53,6 +53,7 @@ from loopwright.costmodel.features.access import GPU_ROLES, ROLES, Access, State
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,
+    both,
     least,
     log,
     most,
@@ -161,7 +162,7 @@ def text(loop: LoopContext) -> list[Real]:
 
 
 def _runs(loop: LoopContext) -> Mask:
-    return (loop.outside > 0.0) & (loop.extent > 0.0)
+    return both(loop.outside > 0.0, loop.extent > 0.0)
 
 
 class Walk:

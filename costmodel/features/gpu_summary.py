@@ -56,6 +56,7 @@ import numpy as np
 from loopwright.costmodel.features.access import GPU_ROLES, LINE
 from loopwright.costmodel.features.batch_arithmetic import (
     Real,
+    both,
     least,
     log,
     most,
@@ -185,7 +186,7 @@ def _kernel(node: LoopContext, gpu: Gpu) -> _Kernel:
         threads = threads * body[0].extent
         body = body[0].children
     counts, code = _block(body)
-    runs = only((blocks > 0.0) & (threads > 0.0), 1.0)
+    runs = only(both(blocks > 0.0, threads > 0.0), 1.0)
     warps = _up(threads / LANES)
     busiest = _up(blocks / gpu.multiprocessors) * warps
     c = {name: counts[place] for name, place in _PLACES.items()}

@@ -26,6 +26,7 @@ from loopwright.costmodel.features.access import ROLES
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,
+    both,
     log,
     most,
     only,
@@ -117,7 +118,7 @@ class _Inside:
         if loop.kind == "vectorized":
             return replace(self, vectors=loop.extent / self.width)
         if loop.kind == "unrolled":
-            moves = (loop.touch[_REGISTER].stride > 0.0) & (loop.extent > 1.0)
+            moves = both(loop.touch[_REGISTER].stride > 0.0, loop.extent > 1.0)
             return replace(
                 self,
                 rows=times(self.rows, where(moves, loop.extent, 1.0)),

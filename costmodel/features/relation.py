@@ -28,12 +28,21 @@ for the same kind of thresholds, and for the target's first- and second-level ca
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from loopwright.costmodel.features.access import GPU_ROLES, LINE, ROLES, Touch
-from loopwright.costmodel.features.batch_arithmetic import Mask, Real, most, only, total, where
+from loopwright.costmodel.features.batch_arithmetic import (
+    Mask,
+    Real,
+    both,
+    most,
+    only,
+    total,
+    where,
+)
 from loopwright.costmodel.features.context import Context, LoopContext
 
 MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
@@ -49,22 +58,26 @@ def relation_names(gpu: bool = False) -> tuple[str, ...]:
     return tuple(f"max {c} below {_bytes(b)}" for c in columns for b in BETAS)
 
 
-def relations(nodes: Iterable[Context], runs: Mask = True) -> list[Real]:
-    """R_t^(ij) for every i of `COLUMNS` over the loops in `nodes`, where the one around `runs`:
-    shape (thresholds, n) or (thresholds, 1) each."""
-    found: list[Real] = [np.zeros((len(BETAS), 1), np.float32)] * len(COLUMNS)
-    for node in nodes:
-        if isinstance(node, LoopContext):
-            found = [most(*pair) for pair in zip(found, _relations(node, runs), strict=True)]
-    return found
+def relations(nodes: Iterable[Context]) -> list[Real]:
+    """R_t^(ij) for every i of `COLUMNS` over the loops in `nodes`: shape (thresholds, n) or
+    (thresholds, 1) each."""
+    none = np.zeros((len(BETAS), 1), np.float32)
+    return [most(none, column) for column in _relations(nodes, True) or [0.0] * len(COLUMNS)]
 
 
-def _relations(loop: LoopContext, runs: Mask) -> list[Real]:
+def _relations(nodes: Iterable[Context], runs: Mask) -> list[Real]:
+    """The same where the loop around `runs`; nothing if there are no loops."""
+    found = [_of_loop(node, runs) for node in nodes if isinstance(node, LoopContext)]
+    return [functools.reduce(most, columns) for columns in zip(*found, strict=True)]
+
+
+def _of_loop(loop: LoopContext, runs: Mask) -> list[Real]:
     """Relations of a loop and all inside of it; inner loops, of fewer knobs, come first."""
-    runs = runs & (loop.extent > 0.0)
-    found = relations(loop.children, runs)
-    fits = (lines(loop.touch) * LINE < _BETAS) & runs
-    return [most(f, only(fits, z)) for f, z in zip(found, _row(loop), strict=True)]
+    runs = both(runs, loop.extent > 0.0)
+    fits = both(lines(loop.touch) * LINE < _BETAS, runs)
+    own = [only(fits, z) for z in _row(loop)]
+    found = _relations(loop.children, runs)
+    return [most(*pair) for pair in zip(found, own, strict=True)] if found else own
 
 
 def _row(loop: LoopContext) -> tuple[Real, ...]:

@@ -274,17 +274,15 @@ class _Programs(dict[int, Program]):
         self, space: Space, columns: Callable[[Tree, Target, int, FeatureCache], Sequence[Real]]
     ) -> None:
         self.space, self.columns = space, columns
+        self._trace, self._cache = Trace(), FeatureCache()
 
     def __missing__(self, sketch: int) -> Program:
         chosen, target = _with_loops(self.space, sketch), self.space.target
-        trace = Trace([len(knob.choices) for knob in chosen.knobs])
-        values = {
-            knob.name: tuple(trace.column(k, column) for column in knob.table.T)
-            for k, knob in enumerate(chosen.knobs)
-        }
+        values = {knob.name: self._trace.columns(knob) for knob in chosen.knobs}
         tree = lower_columns(chosen, target, values, chosen.size)
-        found = self.columns(tree, target, self.space.workload.flops, FeatureCache())
-        self[sketch] = Program(trace, found)
+        with self._trace.forgetting():
+            found = self.columns(tree, target, self.space.workload.flops, self._cache)
+        self[sketch] = Program(self._trace, chosen.knobs, found)
         return self[sketch]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from loopwright.costmodel.features.trace import Traced
 from loopwright.dsl.expr import Const, Expr
 from loopwright.dsl.traversal import children
 from loopwright.schedule.tree.grammar import (
@@ -89,6 +90,6 @@ class _Names:
 
 def _column(value: Column) -> Hashable:
     """Traced columns are equal if they are the same one: a trace has equal ones once."""
-    if isinstance(value, np.ndarray):
-        return value.tobytes()
-    return int(value) if isinstance(value, (int, np.integer)) else id(value)
+    if isinstance(value, Traced):
+        return (value.number,)
+    return value.tobytes() if isinstance(value, np.ndarray) else int(value)

@@ -8,14 +8,18 @@ run once for a sketch, on `Traced` columns:
   all of those: a *table*, which a batch looks up. Nests have knobs of their own, and inner loops
   know few of them, so this is nearly everything;
 - the rest is recorded, equal operations once, and replayed for every batch.
+
+Sketches of a space share one trace: columns of lowering, and features of equal nests, are made
+once. What else is computed for a sketch is forgotten, since its tables take megabytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +28,7 @@ import numpy as np
 from loopwright.costmodel.features.batch_arithmetic import Array, rows
 from loopwright.costmodel.features.context import Context, Walk
 from loopwright.costmodel.features.gpu_context import GpuWalk
+from loopwright.schedule.sketch.sketch import Knob
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Tree
 
@@ -37,68 +42,129 @@ Value = Any  # a `Traced` column, a number, or an array of shape (k, 1)
 
 
 class Trace:
-    """Record of the operations on traced columns."""
+    """Record of the operations on traced columns, for sketches of one space: what they share is
+    computed once."""
 
-    def __init__(self, choices: Sequence[int]) -> None:
-        """`choices` says how many each knob has."""
-        self.choices = tuple(choices)
-        self.recorded: list[tuple[Traced, Operation]] = []
+    def __init__(self) -> None:
+        self.choices: list[int] = []
+        """How many each knob has."""
+        self._knobs: dict[Knob, int] = {}
         self._known: dict[object, Value] = {}
-        self._wider: dict[tuple[Knobs, Knobs], Numbers] = {}
+        self._joins: dict[tuple[Knobs, ...], _Join] = {}
+        self._count = itertools.count()
 
-    def column(self, knob: int, values: Numbers) -> Value:
-        """The column that has `values[c]` where a config has choice `c` of a knob."""
+    def knob(self, knob: Knob) -> int:
+        """Number of a knob; those of one name and the same choices are one."""
+        if knob not in self._knobs:
+            self._knobs[knob] = len(self.choices)
+            self.choices.append(len(knob.choices))
+        return self._knobs[knob]
+
+    def columns(self, knob: Knob) -> tuple[Value, ...]:
+        """The numbers of a knob's choices, each a column."""
+        return tuple(self._column(self.knob(knob), values) for values in knob.table.T)
+
+    def _column(self, knob: int, values: Numbers) -> Value:
         key = knob, values.tobytes()
         if key not in self._known:
             self._known[key] = self._folded((knob,), values)
         return self._known[key]
 
-    def apply(self, op: np.ufunc, inputs: Sequence[Value], options: Mapping[str, object]) -> Value:
+    def apply(self, op: np.ufunc, inputs: tuple[Value, ...], options: Mapping[str, Any]) -> Value:
         """The result of an operation on columns."""
-        key = (op, *options.items(), *map(_key, inputs))
-        if key not in self._known:
-            self._known[key] = self._applied(op, inputs, options)
-        return self._known[key]
+        key = (op, *map(_key, inputs), *options.items())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._applied(op, inputs, options)
+        return found
 
     def _applied(
-        self, op: np.ufunc, inputs: Sequence[Value], options: Mapping[str, object]
+        self, op: np.ufunc, inputs: tuple[Value, ...], options: Mapping[str, Any]
     ) -> Value:
-        traced = [x for x in inputs if isinstance(x, Traced)]
-        knobs = tuple(sorted(set(itertools.chain.from_iterable(x.knobs for x in traced))))
-        if math.prod(self.choices[k] for k in knobs) <= LIMIT:
-            return self._folded(knobs, op(*(self._widened(x, knobs) for x in inputs), **options))
-        new = Traced(self, knobs, None, tuple(inputs))
-        self.recorded.append((new, functools.partial(op, **options) if options else op))
-        return new
-
-    def _widened(self, x: Value, knobs: Knobs) -> Value:
-        """A column's table over more knobs."""
-        if not isinstance(x, Traced) or x.knobs == knobs:
-            return x.table if isinstance(x, Traced) else x
-        if (x.knobs, knobs) not in self._wider:
-            counts = [self.choices[k] for k in knobs]
-            found = np.unravel_index(np.arange(math.prod(counts)), counts)
-            grid = dict(zip(knobs, found, strict=True))
-            self._wider[x.knobs, knobs] = _positions(x.knobs, self.choices, grid)
-        return x.table.take(self._wider[x.knobs, knobs], axis=-1)
+        apart = tuple([x.knobs for x in inputs if isinstance(x, Traced)])
+        join = self._joins.get(apart)
+        if join is None:
+            join = self._joins[apart] = _Join.of(apart, self.choices)
+        knobs, shapes = join.knobs, join.shapes
+        if join.large:
+            recorded = functools.partial(op, **options) if options else op
+            return Traced(self, next(self._count), knobs, None, recorded, inputs)
+        if not shapes:
+            tables = [x.table if isinstance(x, Traced) else x for x in inputs]
+            return self._folded(knobs, op(*tables, **options))
+        tables = [x.table.reshape(*x.table.shape[:-1], *s) for x, s in zip(inputs, shapes)]
+        table = op(*tables, **options)
+        return self._folded(knobs, table.reshape(*table.shape[: -len(knobs)], -1))
 
     def _folded(self, knobs: Knobs, table: Any) -> Value:
-        first = table[..., :1]
-        if not (table == first).all():
-            return Traced(self, knobs, table)
-        return first if table.ndim > 1 else first.item()
+        ends = table.item(-table.shape[-1]), table.item(-1)  # most columns differ there
+        if ends[0] == ends[1] and (table == (first := table[..., :1])).all():
+            return first.copy() if table.ndim > 1 else first.item()
+        return Traced(self, next(self._count), knobs, table)
+
+    @contextlib.contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Forget what is computed inside, but for what somebody keeps."""
+        known = self._known
+        self._known = known.copy()
+        yield
+        self._known = known
+
+
+@dataclass(frozen=True, eq=False)
+class _Join:
+    """The knobs of several columns, those of few choices first; whether their combinations are
+    too many for a table; and the columns' shapes as parts of it, none if they have it already."""
+
+    knobs: Knobs
+    large: bool
+    shapes: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(apart: Sequence[Knobs], choices: Sequence[int]) -> _Join:
+        knobs = tuple(sorted(set().union(*apart), key=lambda k: (choices[k], k)))
+        shapes = [tuple([choices[k] if k in own else 1 for k in knobs]) for own in apart]
+        large = math.prod(choices[k] for k in knobs) > LIMIT
+        return _Join(knobs, large, () if all(own == knobs for own in apart) else tuple(shapes))
+
+
+def _operators(op: np.ufunc) -> tuple[Operation, Operation]:
+    """An operator of two columns, and the same from the right."""
+
+    def operator(self: Traced, other: Value) -> Value:
+        return self.trace.apply(op, (self, other), {})
+
+    def reflected(self: Traced, other: Value) -> Value:
+        return self.trace.apply(op, (other, self), {})
+
+    return operator, reflected
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     """Stands for an array of shape (n,), or (k, n), over a batch. It depends on `knobs`: `table`
-    has its values for all combinations, or else it is computed from `inputs`."""
+    has its values for all combinations, or else it is computed from `inputs` by `op`. It has a
+    greater `number` than these."""
 
+    __slots__ = ("inputs", "knobs", "number", "op", "table", "trace")
     __hash__ = object.__hash__
 
     def __init__(
-        self, trace: Trace, knobs: Knobs, table: Any, inputs: tuple[Value, ...] = ()
+        self,
+        trace: Trace,
+        number: int,
+        knobs: Knobs,
+        table: Any,
+        op: Operation | None = None,
+        inputs: tuple[Value, ...] = (),
     ) -> None:
-        self.trace, self.knobs, self.table, self.inputs = trace, knobs, table, inputs
+        self.trace, self.number, self.knobs, self.table = trace, number, knobs, table
+        self.op, self.inputs = op, inputs
+
+    # The most frequent ones without the mixin's way through `__array_ufunc__`.
+    __add__, __radd__ = _operators(np.add)
+    __mul__, __rmul__ = _operators(np.multiply)
+    __truediv__, __rtruediv__ = _operators(np.true_divide)
+    __lt__, __gt__ = (_operators(op)[0] for op in (np.less, np.greater))
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Value, **options: object
@@ -122,9 +188,11 @@ def _positions(knobs: Knobs, counts: Sequence[int], choices: Mapping[int, Number
 
 
 def _key(x: Value) -> object:
+    if isinstance(x, Traced):
+        return x.number
     if isinstance(x, np.ndarray):
         return x.shape, x.tobytes()
-    return id(x) if isinstance(x, Traced) else (type(x), x)
+    return type(x), x
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,21 +208,20 @@ class _Tables:
 class Program:
     """Computes columns of a trace for batches of configs."""
 
-    def __init__(self, trace: Trace, results: Sequence[Value]) -> None:
-        self._choices = trace.choices
+    def __init__(self, trace: Trace, knobs: Iterable[Knob], results: Sequence[Value]) -> None:
+        """`knobs` are the sketch's, in the order of their columns."""
+        self._knobs, self._choices = tuple(map(trace.knob, knobs)), trace.choices
         self._values: list[Value] = []
         self._places: dict[int, int] = {}
-        needed = {id(x): x for x in _needed(results)}
         tables: dict[tuple[Knobs, Any], list[Traced]] = {}
-        for x in needed.values():
-            if x.table is not None:
+        steps: list[tuple[Operation, Traced]] = []
+        for x in _needed(results):
+            if x.op is None:
                 tables.setdefault((x.knobs, x.table.dtype), []).append(x)
+            else:
+                steps.append((x.op, x))
         self._tables = [self._stack(group) for group in tables.values()]
-        self._steps = [
-            (op, tuple(map(self._place, x.inputs)), self._place(x))
-            for x, op in trace.recorded
-            if id(x) in needed
-        ]
+        self._steps = [(op, tuple(map(self._place, x.inputs)), self._place(x)) for op, x in steps]
         self._results = [self._place(x) for x in results]
 
     def __call__(self, numbers: Numbers) -> Array:
@@ -164,7 +231,7 @@ class Program:
         return np.concatenate([self._run(numbers[i : i + _CHUNK]).T for i in starts])
 
     def _run(self, numbers: Numbers) -> Array:
-        choices = dict(enumerate(numbers.T))
+        choices = dict(zip(self._knobs, numbers.T, strict=True))
         values = list(self._values)
         for group in self._tables:
             at = _positions(group.knobs, self._choices, choices)
@@ -176,33 +243,36 @@ class Program:
         return rows([values[i] for i in self._results], len(numbers))
 
     def _place(self, x: Value) -> int:
-        if id(x) not in self._places or not isinstance(x, Traced):
-            self._places[id(x)] = len(self._values)
-            self._values.append(None if isinstance(x, Traced) else x)
-        return self._places[id(x)]
+        if not isinstance(x, Traced):
+            self._values.append(x)
+            return len(self._values) - 1
+        if x.number not in self._places:
+            self._places[x.number] = len(self._values)
+            self._values.append(None)
+        return self._places[x.number]
 
     def _stack(self, group: Sequence[Traced]) -> _Tables:
+        counts = [len(x.table) if x.table.ndim > 1 else 1 for x in group]
+        ends = list(itertools.accumulate(counts))
+        stacked = np.empty((group[0].table.shape[-1], ends[-1]), group[0].table.dtype)
         places: list[tuple[int, int | slice]] = []
-        start = 0
-        for x in group:
-            count = len(x.table) if x.table.ndim > 1 else 1
-            where = slice(start, start + count) if x.table.ndim > 1 else start
+        for x, end, count in zip(group, ends, counts, strict=True):
+            where = slice(end - count, end) if x.table.ndim > 1 else end - 1
+            stacked[:, where] = x.table.T
             places.append((self._place(x), where))
-            start += count
-        stacked = np.concatenate([np.atleast_2d(x.table) for x in group]).T.copy()
         return _Tables(group[0].knobs, stacked, tuple(places))
 
 
 def _needed(results: Iterable[Value]) -> list[Traced]:
-    """The traced columns that results are computed from."""
+    """The traced columns that results are computed from, each behind its inputs."""
     found: dict[int, Traced] = {}
     left = [x for x in results if isinstance(x, Traced)]
     while left:
         x = left.pop()
-        if id(x) not in found:
-            found[id(x)] = x
+        if x.number not in found:
+            found[x.number] = x
             left += [y for y in x.inputs if isinstance(y, Traced)]
-    return list(found.values())
+    return [found[number] for number in sorted(found)]
 
 
 def contexts(tree: Tree, target: Target) -> tuple[Context, ...]:

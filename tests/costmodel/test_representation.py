@@ -178,6 +178,17 @@ def test_a_feature_program_agrees_with_the_batch(make, limit, monkeypatch):
         assert np.allclose(got, directly, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("make", [conv, softmax])
+@pytest.mark.parametrize("kind", [ContextRelation, FlattenedTree])
+def test_what_sketches_share_changes_no_feature(kind, make):
+    """Traced columns and nests of earlier sketches are taken over, bit for bit."""
+    points, together = space_of(make), kind()
+    for number in range(min(len(points.sketches), 6)):
+        numbers = drawn(points, number, 40)
+        alone = kind().features(points, number, numbers)
+        assert np.array_equal(together.features(points, number, numbers), alone)
+
+
 def test_every_column_comes_again_relative_to_the_default():
     points = space_of(conv)
     numbers = np.concatenate([[points.sketches[0].default], drawn(points, 0, 8)])
