@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
@@ -22,6 +20,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.loops import Loop
 from loopwright.graph.network import Step, Value
+from loopwright.graph.open.source import begins
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
 from loopwright.schedule.open.cover import gap
@@ -213,9 +212,9 @@ class _Description:
             if value.data is None:
                 self.shapes[value] = tuple(map(self.number, value.shape))
             else:
-                begins = _begins(value.data, other.data)
-                self.tokens.append(begins)
-                self.shapes[value] = other.shape if begins else value.shape
+                same = begins(value.data, other.data)
+                self.tokens.append(same)
+                self.shapes[value] = other.shape if same else value.shape
 
     def _step(self, n: int, step: Step, said: Imported) -> None:
         form, work = said.workload.to_numbered_json(), said.workload
@@ -239,13 +238,3 @@ class _Description:
             return made
 
         self.forms.append((numbered(form, number, self.tokens), is_open))
-
-
-def _begins(array: np.ndarray[Any, Any], whole: np.ndarray[Any, Any] | None) -> bool:
-    """Return whether an array is what another one begins with along every axis."""
-    if whole is None or array.ndim != whole.ndim or array.dtype != whole.dtype:
-        return False
-    if any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
-        return False
-    part = whole[tuple(slice(n) for n in array.shape)]
-    return bool(np.array_equal(array, part, equal_nan=array.dtype.kind == "f"))
