@@ -135,7 +135,8 @@ class Graph:
         if not graphs and len(known) == len(inputs) and not varies:
             try:
                 arrays = folded(node, known, version)
-                self.folded.update(zip(node.output, arrays))
+                if inputs:
+                    self.folded.update(zip(node.output, arrays))
                 return [_as_known(x) for x in arrays]
             except ModelError:  # the reference lacks it, or has a fault
                 if key not in OPERATORS:
@@ -160,7 +161,7 @@ class Graph:
             self.weights,
             uses,
             self.scaled,
-            self.varying is not None,
+            None if self.varying is None else self.folded,
             branch,
             self._step,
             lambda iterations: self._loop(node.op_type.lower(), iterations),

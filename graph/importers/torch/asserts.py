@@ -67,7 +67,7 @@ def _is_of_an_extent(program: Any, own: Mapping[Any, Any], node: Any, at: Any) -
     would broadcast it; a model is read at fixed sizes, where that is seen."""
     import torch
 
-    if node.target is not operator.ne:
+    if type(node.meta["val"].node.expr).__name__ != "Unequality":
         return False
     values = {
         n.node.expr: int(_at(extent, at))
