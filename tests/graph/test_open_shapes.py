@@ -1,4 +1,4 @@
-"""What follows from open sizes: images of another size, widths, numbers, and torch's assertions."""
+"""What follows from open sizes: images of another size, widths, numbers, torch's assertions."""
 
 import numpy as np
 import pytest
