@@ -62,7 +62,7 @@ class _Line:
     new: int
 
     def numerator(self, i: Index) -> Expr:
-        """Its numerator at an index: a whole number, which a float32 holds exactly."""
+        """Its numerator at an index: a whole number, exact in a float32 below 2^24."""
         return f.cast(as_expr(i), "float32") * float(self.slope) + float(self.start)
 
 
