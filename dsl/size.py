@@ -55,8 +55,11 @@ class Size:
 
     def at(self, values: Mapping[str, int]) -> int:
         """The extent for values of the dims, by their names."""
-        grid = {Index(d.name): np.asarray(values[d.name]) for d in self.dims}
-        return int(position(self.form, grid))
+        return int(self.over({name: np.asarray(value) for name, value in values.items()}))
+
+    def over(self, values: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """The extents for arrays of values that broadcast together."""
+        return position(self.form, {Index(d.name): values[d.name] for d in self.dims})
 
     def solve(self, extent: int) -> tuple[Dim, int | None] | None:
         """The dim and its value that make this size `extent`.

@@ -56,7 +56,8 @@ class Written:
     """A network in the notation: `inputs` by the names of the model, `outputs` as tensors or known
     arrays, what each operator is, and what constant tensors hold. Inputs whose values decide what
     is computed are `fixed`, and none any more. `extents` are the least of axes that inputs of
-    integers index."""
+    integers index. `folded` are the known results of operators that
+    definitions read, by name."""
 
     inputs: Mapping[str, Tensor]
     outputs: Sequence[Tensor | Array]
@@ -64,6 +65,7 @@ class Written:
     arrays: Mapping[Tensor, Array]
     fixed: Mapping[str, Array]
     extents: Mapping[Tensor, int]
+    folded: Mapping[str, Array]
 
 
 def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tvm import IRModule, relax, tirx
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.definitions import Written
 from loopwright.graph.importers.inputs import Inputs, arrays, by_name, shape_of
-from loopwright.graph.importers.onnx.file import inputs_of, onnx_file, prepared
+from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference, example_tensors
 from loopwright.graph.importers.torch.inputs import input_names
@@ -67,6 +67,8 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         return Source(module, examples=arrays(inputs, [p.name for p in module["main"].params]))
     if isinstance(model, (str, os.PathLike)):
         model = onnx_file(Path(model))
+    if isinstance(model, OpenOnnx) and isinstance(inputs, Mapping):
+        return _of_onnx(model.model, inputs, model.varying)
     kind = type(model)
     name = f"{kind.__module__}.{kind.__name__}"
     if name.endswith(".ModelProto"):
@@ -78,10 +80,13 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     )
 
 
-def _of_onnx(model: Any, given: Mapping[str, Any]) -> Source:
-    """A `ModelProto`, for arrays or shapes that are `given` for some of its inputs."""
+def _of_onnx(
+    model: Any, given: Mapping[str, Any], varying: Collection[str] | None = None
+) -> Source:
+    """A `ModelProto`, for arrays or shapes that are `given` for some of its inputs. `varying` is
+    that of an `OpenOnnx`."""
     values = inputs_of(model)
-    own = written(prepared(model, values, given), values, given)
+    own = written(prepared(model, values, given), values, given, varying)
     names = list(own.inputs)
     return Source(
         ask=lambda: Reference.of_onnx(model, values, given),

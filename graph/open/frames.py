@@ -7,11 +7,9 @@ box of sizes. Sizes with other steps, as a length of 1 often has, get a frame of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError
@@ -22,6 +20,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.loops import Loop
 from loopwright.graph.network import Step, Value
+from loopwright.graph.open.source import begins
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
 from loopwright.schedule.open.cover import gap
@@ -100,6 +99,7 @@ class _Reading(Unification):
         self.read = read
         self.work = read(made_for)
         self.skeleton = _skeleton(self.work)
+        self.open_constants = self._open_constants()
         for n, said in enumerate(self.work.imported):
             if isinstance(said, str):
                 name = self.work.network.steps[n].function
@@ -107,6 +107,20 @@ class _Reading(Unification):
                     f"{name} is computed by a function of TVM's, which is of fixed sizes: {said}; "
                     "build the model for each size that is needed"
                 )
+
+    def _open_constants(self) -> frozenset[Value]:
+        """The constants that have other shapes at smaller sizes. They are read as they are: a
+        layout is made before any call."""
+        given = [value for step in self.work.network.steps for value in step.args]
+        found = set()
+        if any(value.data is not None for value in given):
+            for d in self.all_dims:
+                other = self.read({**self.made_for, d.name: max(d.low, d.high - d.multiple)})
+                if _skeleton(other) == self.skeleton:
+                    there = [value for step in other.network.steps for value in step.args]
+                    pairs = zip(given, there, strict=True)
+                    found |= {v for v, w in pairs if v.data is not None and v.shape != w.shape}
+        return frozenset(found)
 
     def frame(self) -> Frame:
         try:
@@ -121,7 +135,7 @@ class _Reading(Unification):
         def number(value: int) -> Number:
             return box.formulas.get(next(places), value)
 
-        seen = _Description(self.work, self.work, number)
+        seen = _Description(self.work, self.work, number, self.open_constants)
         steps = tuple(
             Family(box.dims, form) if open_one else Workload.from_json(form)
             for form, open_one in seen.forms
@@ -141,7 +155,7 @@ class _Reading(Unification):
         kind = _skeleton(work)
         if kind != self.skeleton:
             return kind, ()
-        seen = _Description(work, self.work, number)
+        seen = _Description(work, self.work, number, self.open_constants)
         return tuple(seen.tokens), tuple(numbers)
 
 
@@ -174,11 +188,12 @@ def _skeleton(work: Work) -> tuple[Any, ...]:
 class _Description:
     """Goes over a network, and gives its numbers to a function, in a fixed order; all else are
     tokens. Constants are taken from `base`, a network of the same skeleton, where those of `work`
-    are what these begin with along every axis."""
+    are what these begin with along every axis; `plain` are those that are not laid out."""
 
     work: Work
     base: Work
     number: Callable[[int], Any]
+    plain: Collection[Value]
     tokens: list[Any] = field(default_factory=list)
     shapes: dict[Value, tuple[Any, ...]] = field(default_factory=dict)
     extents: dict[Value, Any] = field(default_factory=dict)
@@ -213,9 +228,9 @@ class _Description:
             if value.data is None:
                 self.shapes[value] = tuple(map(self.number, value.shape))
             else:
-                begins = _begins(value.data, other.data)
-                self.tokens.append(begins)
-                self.shapes[value] = other.shape if begins else value.shape
+                same = begins(value.data, other.data)
+                self.tokens.append(same)
+                self.shapes[value] = other.shape if same else value.shape
 
     def _step(self, n: int, step: Step, said: Imported) -> None:
         form, work = said.workload.to_numbered_json(), said.workload
@@ -226,6 +241,8 @@ class _Description:
             if value.data is not None and tensor["shape"] == own != greatest:
                 tensor["shape"] = greatest
                 work = Workload.from_json(form)
+            if self._base[value] in self.plain:
+                tensor.pop("constant", None)
         offset = view_offset(work)
         self.tokens.append(offset is None)
         if offset is not None:
@@ -239,13 +256,3 @@ class _Description:
             return made
 
         self.forms.append((numbered(form, number, self.tokens), is_open))
-
-
-def _begins(array: np.ndarray[Any, Any], whole: np.ndarray[Any, Any] | None) -> bool:
-    """Return whether an array is what another one begins with along every axis."""
-    if whole is None or array.ndim != whole.ndim or array.dtype != whole.dtype:
-        return False
-    if any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
-        return False
-    part = whole[tuple(slice(n) for n in array.shape)]
-    return bool(np.array_equal(array, part, equal_nan=array.dtype.kind == "f"))

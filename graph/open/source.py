@@ -7,18 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.size import Dim, Size, dim, extent_at, merged
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name
-from loopwright.graph.importers.onnx.file import inputs_of, onnx_file
+from loopwright.graph.importers.onnx.call import Array
+from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
+from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference
+from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.inputs import input_names
 from loopwright.graph.importers.torch.program import onnx_of, open_program, structure_of
+from loopwright.schedule.open.family import Share
+from loopwright.schedule.open.unify import drawn, everywhere
 
 Dims = Mapping[str, Any] | None
 """For the name of an open axis its least and greatest extent, and a divisor of all, if any."""
 Shape = tuple[int | Size, ...]
+
+_READ = 2  # sizes at which known values are compared, beside the least and the greatest
+_ROUNDS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +37,7 @@ class OpenSource:
 
     Attributes
     ----------
-    model: the `ModelProto`.
+    model: the `OpenOnnx`.
     shapes: of its inputs, by their names.
     arrays: given for inputs of fixed shapes.
     structure: what the model returns, made of its outputs; None for these.
@@ -43,13 +53,24 @@ class OpenSource:
     @property
     def dims(self) -> tuple[Dim, ...]:
         """The sizes known only at the call, in order of appearance."""
-        sizes = [n for shape in self.shapes.values() for n in shape if isinstance(n, Size)]
-        return merged(tuple(d for n in sizes for d in n.dims))
+        return dims_of(self.shapes)
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Inputs that the model is read for at some sizes: shapes, and arrays where given."""
-        shapes = {n: tuple(extent_at(e, sizes) for e in s) for n, s in self.shapes.items()}
-        return {**shapes, **self.arrays}
+        return _given(self.shapes, self.arrays, sizes)
+
+
+def _given(
+    shapes: Mapping[str, Shape], arrays: Mapping[str, Any], sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    known = {n: tuple(extent_at(e, sizes) for e in s) for n, s in shapes.items()}
+    return {**known, **arrays}
+
+
+def dims_of(shapes: Mapping[str, Shape]) -> tuple[Dim, ...]:
+    """The dims of shapes, in order of appearance."""
+    sizes = [n for shape in shapes.values() for n in shape if isinstance(n, Size)]
+    return merged(tuple(d for n in sizes for d in n.dims))
 
 
 def has_dims(inputs: Inputs, dims: Dims) -> bool:
@@ -78,9 +99,12 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
     if program is not None:
         read = onnx_of(program)
         names = input_names(program)
+        shapes = _shapes(read, dict(by_name(inputs, names)), known)
+        own = dims_of(shapes)
+        check_asserted(program, [shapes.get(name, ()) for name in names], everywhere(own))
         return OpenSource(
-            read,
-            _shapes(read, dict(by_name(inputs, names)), known),
+            _with_varying(read, shapes, {}),
+            shapes,
             {},
             structure_of(program),
             lambda: Reference.of_torch(program),
@@ -96,7 +120,54 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
     shapes = _shapes(model, given, known)
     closed = {n for n, s in shapes.items() if not any(isinstance(e, Size) for e in s)}
     arrays = {n: x for n, x in given.items() if n in closed and hasattr(x, "__array__")}
-    return OpenSource(model, shapes, arrays)
+    return OpenSource(_with_varying(model, shapes, arrays), shapes, arrays)
+
+
+def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, Any]) -> OpenOnnx:
+    """A model with the names of its known values that each call computes: at some sizes they are
+    not what those of the greatest sizes begin with. What these are made of may be such as well."""
+    dims, values, varying = dims_of(shapes), inputs_of(model), frozenset[str]()
+    least, most, *some = drawn(dims, _READ)
+    sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, *some)]
+    for _ in range(_ROUNDS):
+        try:
+            greatest, *others = (_folded(model, values, shapes, arrays, s, varying) for s in sizes)
+        except ModelError:
+            if not varying:
+                raise
+            return OpenOnnx(model, frozenset())  # some of them decide what is computed
+        found = {
+            name
+            for other in others
+            for name, x in other.items()
+            if name in greatest and not _fits(x, greatest[name])
+        }
+        if found <= varying:
+            break
+        varying |= found
+    return OpenOnnx(model, varying)
+
+
+def _folded(
+    model: Any,
+    values: Sequence[Any],
+    shapes: Mapping[str, Shape],
+    arrays: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    varying: frozenset[str],
+) -> Mapping[str, Array]:
+    given = _given(shapes, arrays, sizes)
+    return written(prepared(model, values, given), values, given, varying).folded
+
+
+def _fits(array: Array, greatest: Array) -> bool:
+    """Return whether a known value needs no computation at a call: it is what the greatest one
+    begins with, or a number of which the formula is found."""
+    if array.size != 1 or greatest.size != 1:
+        return begins(array, greatest)
+    numbers = (array.item(), greatest.item())
+    whole = (Share.taken(float(x)) is not None for x in numbers)
+    return numbers[0] == numbers[1] or all(whole)
 
 
 def size_of(name: str, bounds: Any) -> Size:
@@ -161,3 +232,13 @@ def _unbounded(name: str, axis: int, word: str, rank: int) -> str:
         f"axis {axis} of input {name}{called} is open: give its bounds, as by {by_word}"
         f'inputs={{"{name}": ({example})}}'
     )
+
+
+def begins(array: Array, whole: Array | None) -> bool:
+    """Return whether an array is what another one begins with along every axis."""
+    if whole is None or array.ndim != whole.ndim or array.dtype != whole.dtype:
+        return False
+    if any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
+        return False
+    part = whole[tuple(slice(n) for n in array.shape)]
+    return bool(np.array_equal(array, part, equal_nan=array.dtype.kind == "f"))

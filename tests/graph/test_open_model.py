@@ -339,10 +339,10 @@ def test_a_length_that_torch_fixes_is_told_another_way(tmp_path):
     path = tmp_path / "scores.onnx"
     torch.onnx.export(
         net, (torch.ones(2, 5, 3),), path, dynamo=False, input_names=["x"],
-        dynamic_axes={"x": {1: "n"}},
+        dynamic_axes={"x": {0: "b", 1: "n"}},
     )  # fmt: skip
-    made = lw.build_model(path, dims={"n": (1, 9)}, threads=1)
-    for length in (1, 7):
-        x = torch.randn(2, length, 3)
+    made = lw.build_model(path, dims={"b": (1, 3), "n": (1, 9)}, threads=1)
+    for shape in ((2, 1, 3), (1, 2, 3), (3, 7, 3)):
+        x = torch.randn(shape)
         with torch.no_grad():
             torch.testing.assert_close(made(x), net(x), rtol=1e-4, atol=1e-5)

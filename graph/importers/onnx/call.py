@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add, and_
 from typing import Any
@@ -67,6 +67,7 @@ class Weights:
     def __init__(self) -> None:
         self.arrays: dict[Tensor, Array] = {}
         self._known: dict[int, Tensor] = {}
+        self._said: dict[int, Array] = {}
 
     def tensor(self, array: Array, name: str = "constant") -> Tensor:
         """The constant tensor of an array."""
@@ -75,6 +76,14 @@ class Weights:
             self._known[id(array)] = made
             self.arrays[made] = array
         return self._known[id(array)]
+
+    def say(self, array: Array) -> None:
+        """Note an array of one element that stands in a definition as a number."""
+        self._said[id(array)] = array
+
+    def has(self, array: Array) -> bool:
+        """Return whether some definition has the elements of an array."""
+        return id(array) in self._known or id(array) in self._said
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +116,7 @@ class Call:
     uses: how often a value is read, by its name.
     scaled: for results of linear operators with known weights: the same result, each channel
         times a factor and plus a summand.
+    sized: in a model of open axes, the names of known values that operators computed; else None.
     branch: computes a graph that is an attribute, given its inputs.
     step: makes functions of TVM's steps of the network, and returns what they give.
     loop: makes iterations a loop of the network, and returns what it gives; None where it cannot.
@@ -123,6 +133,7 @@ class Call:
     weights: Weights
     uses: Mapping[str, int]
     scaled: dict[Tensor, Callable[[Array, Array], Value]]
+    sized: Collection[str] | None
     branch: Callable[[Any, Sequence[Value]], list[Value]]
     step: Callable[[Foreign], Sequence[Tensor]]
     loop: Callable[[Iterations], Results | None]
@@ -137,6 +148,15 @@ class Call:
     def has(self, number: int) -> bool:
         """Return whether an input is given."""
         return number < len(self.inputs) and self.inputs[number] is not None
+
+    @property
+    def open(self) -> bool:
+        """Whether shapes are those of one size among several, at which the call has one form."""
+        return self.sized is not None
+
+    def may_vary(self, number: int) -> bool:
+        """Return whether a known input may be another one at other sizes of open axes."""
+        return number < len(self.names) and self.names[number] in (self.sized or ())
 
     def value(self, number: int) -> Value:
         """An input that must be given."""
@@ -269,6 +289,7 @@ class Call:
         """An element of a value that is broadcast along `axes`; a single number is said itself."""
         shape = shape_of(value)
         if not isinstance(value, Tensor) and value.size == 1 and len(shape) <= len(axes):
+            self.weights.say(value)
             return number(value.reshape(-1)[0], str(value.dtype))
         own = axes[len(axes) - len(shape) :]
         extents = tuple((isinstance(i, Index) and i.extent) or n for n, i in zip(shape, own))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,15 @@ _OTHERS = (
     "files of models are ONNX's; a model of torch is given as a module, or as what "
     "torch.export.load reads"
 )
+
+
+@dataclass(frozen=True, eq=False)
+class OpenOnnx:
+    """A `ModelProto` of open axes, read at some of their sizes. `varying` names known values that
+    are others at other sizes, so that each call computes them."""
+
+    model: Any
+    varying: frozenset[str]
 
 
 def onnx_file(path: Path) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,8 @@ from loopwright.graph.importers.onnx.functions import body_of, default_attribute
 from loopwright.graph.importers.onnx.loops import looped
 
 _OWN = ("", "ai.onnx")
+_READING = ("Gather", "GatherElements", "GatherND", "Where")
+"""Operators all of whose inputs are data."""
 _MOST_FIXED = 64
 """Elements of an input beyond which it is data, and no shape or the like."""
 
@@ -55,9 +57,13 @@ class Graph:
 
     `definitions` are the tensors that each node defines, `names` the operators that they are of,
     `weights` the arrays behind constants. While it is `looping`, nodes of a loop's body are read.
+    In a model of open axes `varying` are the names of known results that a call computes, and
+    `folded` has those that are computed now, by their names.
     """
 
     versions: Mapping[str, int]
+    varying: Collection[str] | None = None
+    folded: dict[str, Array] = field(default_factory=dict)
     weights: Weights = field(default_factory=Weights)
     definitions: list[Part] = field(default_factory=list)
     scaled: dict[Tensor, Callable[[Array, Array], Value]] = field(default_factory=dict)
@@ -125,12 +131,18 @@ class Graph:
             )
         check_node(node, label, version, inputs)
         known = [x for x in inputs if not isinstance(x, Tensor)]
-        if not graphs and len(known) == len(inputs):
+        varies = key in OPERATORS and not set(self.varying or ()).isdisjoint(node.output)
+        if not graphs and len(known) == len(inputs) and not varies:
             try:
-                return [_as_known(x) for x in folded(node, known, version)]
+                arrays = folded(node, known, version)
+                if inputs:
+                    self.folded.update(zip(node.output, arrays))
+                return [_as_known(x) for x in arrays]
             except ModelError:  # the reference lacks it, or has a fault
                 if key not in OPERATORS:
                     raise
+        if varies:
+            inputs = tuple(self._data(node.op_type, n, x) for n, x in enumerate(inputs))
 
         def branch(graph: Any, given: Sequence[Value]) -> list[Value]:
             own = dict(values)
@@ -149,6 +161,7 @@ class Graph:
             self.weights,
             uses,
             self.scaled,
+            None if self.varying is None else self.folded,
             branch,
             self._step,
             lambda iterations: self._loop(node.op_type.lower(), iterations),
@@ -163,6 +176,8 @@ class Graph:
         try:
             made = rule(call)
         except ModelError:
+            if varies and len(known) == len(inputs):
+                return [_as_known(x) for x in folded(node, known, version)]
             raise
         except LoopwrightError as error:  # of the notation's own checks
             raise UnsupportedOperator(f"{label}: {error}") from error
@@ -172,6 +187,12 @@ class Graph:
         results = [_as_known(x) for x in results]
         self.record(node.op_type.lower(), results, inputs)
         return results
+
+    def _data(self, op: str, number: int, value: Value | None) -> Value | None:
+        """An input of what a call computes, a tensor where it is data. Others may say a shape."""
+        if not isinstance(value, np.ndarray) or value.size < 2 or (number and op not in _READING):
+            return value
+        return self.weights.tensor(value)
 
     def _step(self, part: Foreign) -> Sequence[Tensor]:
         """Keep functions of TVM's, and what their inputs need; return what they give."""
@@ -319,9 +340,14 @@ def _stated(graph: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def written(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Written:
+def written(
+    model: Any,
+    inputs: Sequence[Any],
+    given: Mapping[str, Any],
+    varying: Collection[str] | None = None,
+) -> Written:
     """A `ModelProto` in the notation. Its `inputs` are those that are no weights; arrays, or
-    shapes, may be `given` for them.
+    shapes, may be `given` for them. `varying` as `Graph` has it.
 
     Integers that decide what is computed, such as a shape, are fixed as they are given.
     Raises `UnsupportedOperator`, which names the operator, and `ModelError`.
@@ -329,7 +355,7 @@ def written(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Writ
     fixed = {n: x for n, x in _arrays(given).items() if not x.size}
     while True:
         try:
-            return _written(model, inputs, given, fixed)
+            return _written(model, inputs, given, fixed, varying)
         except NotKnown as reason:
             more = {
                 n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
@@ -349,10 +375,14 @@ def _arrays(given: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _written(
-    model: Any, inputs: Sequence[Any], given: Mapping[str, Any], fixed: Mapping[str, Array]
+    model: Any,
+    inputs: Sequence[Any],
+    given: Mapping[str, Any],
+    fixed: Mapping[str, Array],
+    varying: Collection[str] | None,
 ) -> Written:
     versions = {("" if o.domain in _OWN else o.domain): o.version for o in model.opset_import}
-    graph = Graph(versions)
+    graph = Graph(versions, varying=varying)
     tensors: dict[str, Tensor] = {}
     for value in inputs:
         kind = value.type.tensor_type
@@ -372,4 +402,6 @@ def _written(
         if str(out.dtype) not in DTYPES:
             raise UnsupportedOperator(f"output {value.name} is {out.dtype}")
     extents = indexed(graph.definitions, set(tensors.values()))
-    return Written(tensors, outputs, graph.definitions, graph.weights.arrays, fixed, extents)
+    weights, known = graph.weights, graph.folded
+    used = {name: x for name, x in known.items() if weights.has(x)}
+    return Written(tensors, outputs, graph.definitions, weights.arrays, fixed, extents, used)

@@ -317,9 +317,14 @@ def _traced_open(
         shapes = (*shapes[:named_ones], shapes[named_ones:])
     given = None if words is None else {name: example(x) for name, x in words.items()}
     try:
-        return torch.export.export(
-            module, tuple(map(example, inputs)), given, dynamic_shapes=shapes
-        )
+        with torch.fx.experimental._config.patch(backed_size_oblivious=True):  # 1 as any size
+            return torch.export.export(
+                module,
+                tuple(map(example, inputs)),
+                given,
+                dynamic_shapes=shapes,
+                prefer_deferred_runtime_asserts_over_guards=True,  # which `check_asserted` tries
+            )
     except ModelError:
         raise
     except Exception as error:  # of many kinds

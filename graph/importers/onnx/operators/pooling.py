@@ -59,7 +59,9 @@ def _pool(call: Call) -> _Pool:
         if up and (count - 1) * s >= n + before:
             count -= 1  # no window begins behind the image
         out.append(count)
-        pads.append((before, max((count - 1) * s + r - n - before, 0)))
+        # Elements that no window reads do no harm, and are as many at every size.
+        more = after + s - 1 if up else after
+        pads.append((before, more if call.open else max((count - 1) * s + r - n - before, 0)))
     taps = tuple(Index(f"r{d}", k) for d, k in enumerate(window.extent))
     return _Pool(replace(window, pads=tuple(pads)), tuple(out), taps)
 
@@ -119,12 +121,34 @@ def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
 def _average_pool(call: Call) -> Value:
     x, pool = call.tensor(0), _pool(call)
     total = _windows(call, x, pool, 0, "sum")
+    if call.open and any(map(any, pool.window.pads)) and set(pool.window.dilation) == {1}:
+        return _mean_of_open(call, total, pool)
     counts = _counts(call, pool)
     if (counts == counts.flat[0]).all():
         share = 1 / float(counts.flat[0])
         return define("averagepool", shape_of(total), lambda *i: total[i] * share)
     table = call.as_tensor((1 / counts).astype(x.dtype))
     return define("averagepool", shape_of(total), lambda n, c, *y: total[(n, c, *y)] * table[y])
+
+
+def _mean_of_open(call: Call, total: Tensor, pool: _Pool) -> Value:
+    """The mean of each window, whose elements are counted at the call: an image of open size has
+    the same formula at every size."""
+    spatial, w = call.shape()[2:], pool.window
+    included = bool(call.get("count_include_pad", 0))
+    stated = Window.of(call, spatial, w.extent).pads
+
+    def body(n: Index, c: Index, *y: Index) -> Expr:
+        mean = gathered(total, n, c, *y)
+        for d, place in enumerate(y):
+            first, last = stated[d] if included else (0, 0)
+            start = place * w.stride[d] - w.pads[d][0]
+            low = f.max(as_expr(start), -first)
+            high = f.min(as_expr(start + w.extent[d]), as_expr(spatial[d] + last))
+            mean = mean / f.cast(f.max(high - low, 1), str(total.dtype))
+        return mean
+
+    return define("averagepool", shape_of(total), body)
 
 
 def _counts(call: Call, pool: _Pool) -> Array:

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl import functions as f
+from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.dsl.tensor import Tensor
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    Value,
+    define,
+    gathered,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.slices import KNOWN, take
+
+_MOST_OVER = 64
+_NEAR = 1e-6
+"""A scale is a fraction of at most this divisor if it is so near to it, relatively."""
 
 
 @operator("Resize", "Upsample", limit=KNOWN)
@@ -20,6 +37,8 @@ def _resize(call: Call) -> Value:
     scales, sizes = _wanted(call, axes)
     mode = call.get("mode", "nearest")
     value = call.value(0)
+    if call.open and (lines := _lines(call, axes, scales, sizes)) is not None:
+        return _of_open(call, value, axes, lines, mode)
     if mode != "nearest":
         smooth = bool(call.get("antialias", 0)) and any(s < 1 for s in scales)
         return _weighted(call, value, axes, scales, sizes, mode, smooth)
@@ -31,6 +50,117 @@ def _resize(call: Call) -> Value:
         value = take(call, value, axis, places, "resize")
         value = _extrapolated(call, value, axis, outside)
     return value
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The places `(slope * i + start) / over` along an axis of an image of open size."""
+
+    slope: int
+    start: int
+    over: int
+    new: int
+
+    def numerator(self, i: Index) -> Expr:
+        """Its numerator at an index: a whole number, exact in a float32 below 2^24."""
+        return f.cast(as_expr(i), "float32") * float(self.slope) + float(self.start)
+
+
+def _lines(
+    call: Call, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[int]
+) -> list[_Line | None] | None:
+    """The places along each axis that changes, as a formula of the sizes, which tables are not;
+    None where tables have one form at all sizes, or there is no such formula."""
+    mode = call.get("coordinate_transformation_mode", "half_pixel")
+    modern = call.op == "Resize" and call.version >= 11
+    mode = mode if modern else "asymmetric"
+    if call.get("antialias", 0) or mode in ("half_pixel_symmetric", "tf_crop_and_resize"):
+        return None
+    by_scale = call.op == "Upsample" or not modern or bool(call.has(2) and call.required(2).size)
+    lines: list[_Line | None] = []
+    for axis, scale, new in zip(axes, scales, sizes):
+        old = call.shape()[axis]
+        p, q = (new, old)
+        if by_scale:
+            share = Fraction(scale).limit_denominator(_MOST_OVER)
+            if abs(share - Fraction(scale)) > _NEAR * scale:
+                return None
+            p, q = share.numerator, share.denominator
+        if by_scale and scale == 1:
+            lines.append(None)
+        elif mode == "asymmetric":
+            lines.append(_Line(q, 0, p, new))
+        elif mode == "align_corners":
+            lines.append(_Line(old - 1, 0, max(new - 1, 1), new))
+        elif mode == "tf_half_pixel_for_nn":
+            lines.append(_Line(2 * q, q, 2 * p, new))
+        else:
+            lines.append(_Line(2 * q, q - p, 2 * p, new))
+    whole = (s == int(s) for s in scales)
+    if by_scale and call.get("mode", "nearest") == "nearest" and all(whole):
+        return None
+    return lines
+
+
+def _of_open(
+    call: Call, value: Value, axes: Sequence[int], lines: Sequence[_Line | None], mode: str
+) -> Value:
+    for axis, line in zip(axes, lines):
+        if line is not None:
+            value = _along(call, call.as_tensor(value), axis, line, mode)
+    return value
+
+
+def _along(call: Call, value: Tensor, axis: int, line: _Line, mode: str) -> Tensor:
+    """An axis of another size, each element of which is made of those around its place."""
+    shape, dtype = shape_of(value), str(value.dtype)
+    last = shape[axis] - 1.0
+    new = tuple(line.new if d == axis else n for d, n in enumerate(shape))
+    taps = {"nearest": (0,), "linear": (0, 1)}.get(mode, (-1, 0, 1, 2))
+
+    def body(*i: Index) -> Expr:
+        numerator, over = line.numerator(i[axis]), float(line.over)
+        if mode == "nearest":
+            spot = _rounded(call, numerator, over)
+        else:
+            spot = f.floor(numerator / over)
+        rest = (numerator - spot * over) / over  # exact, where a difference of places is not
+        total: Expr | None = None
+        for tap in taps:
+            place = f.cast(within(spot + float(tap), 0.0, last), "int32")
+            element = gathered(value, *i[:axis], place, *i[axis + 1 :])
+            if mode != "nearest":
+                distance = rest - float(tap) if tap <= 0 else float(tap) - rest
+                element = element * f.cast(_share(call, distance, mode), dtype)
+            total = element if total is None else total + element
+        assert total is not None
+        return total
+
+    return define("resize", new, body)
+
+
+def _rounded(call: Call, numerator: Expr, over: float) -> Expr:
+    """The whole place that is nearest to a quotient, as the call says."""
+    modern = call.op == "Resize" and call.version >= 11
+    mode = call.get("nearest_mode", "round_prefer_floor") if modern else "floor"
+    if mode == "floor":
+        return f.floor(numerator / over)
+    if mode == "ceil":
+        return f.ceil(numerator / over)
+    twice = numerator * 2.0
+    if mode == "round_prefer_floor":
+        return f.ceil((twice - over) / (over * 2.0))
+    return f.floor((twice + over) / (over * 2.0))
+
+
+def _share(call: Call, distance: Expr, mode: str) -> Expr:
+    """The weight of an element at a distance."""
+    if mode == "linear":
+        return f.max(1 - distance, 0.0)
+    a = float(call.get("cubic_coeff_a", -0.75))
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return f.where(distance <= 1, near, f.where(distance < 2, far, 0.0))
 
 
 def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:

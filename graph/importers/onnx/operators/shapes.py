@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loopwright.dsl import functions as f
-from loopwright.dsl.expr import Expr
+from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Affine, Index, as_affine
 from loopwright.graph.importers.onnx.call import (
     Call,
@@ -40,6 +40,17 @@ def _size(call: Call) -> Value:
 def _constant_of_shape(call: Call) -> Value:
     value = call.get("value", np.zeros(1, np.float32))
     return np.full(call.stated(NotKnown(0, call)), value.reshape(-1)[0])
+
+
+@operator("Range")
+def _range(call: Call) -> Value:
+    """Numbers that a call computes: others at each size, where the start is."""
+    start, limit, delta = (call.required(n).reshape(-1)[0] for n in range(3))
+    count, dtype = max(math.ceil((limit - start) / delta), 0), call.dtype()
+    return call.define(
+        (count,),
+        lambda i: f.cast(as_expr(i), dtype) * number(delta, dtype) + number(start, dtype),
+    )
 
 
 @operator("EyeLike")

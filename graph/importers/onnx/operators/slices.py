@@ -65,6 +65,7 @@ def _slice(call: Call) -> Value:
             at,
             np.arange(shape[at])[slice(*_bounds(start, end, step, shape[at]))],
             "slice",
+            call.may_vary(1) or call.may_vary(2),
         )
     return value
 
@@ -79,11 +80,20 @@ def _bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int | No
     return start, None if end < 0 else end, step
 
 
-def take(call: Call, value: Value, axis: int, places: np.ndarray, name: str = "take") -> Value:
-    """The parts along an axis at known places, in their order."""
+def take(
+    call: Call,
+    value: Value,
+    axis: int,
+    places: np.ndarray,
+    name: str = "take",
+    varies: bool = False,
+) -> Value:
+    """The parts along an axis at known places, in their order. All of them are the value itself,
+    unless the places vary with open sizes, at others of which they are not all."""
     shape = shape_of(value)
     new = tuple(len(places) if d == axis else n for d, n in enumerate(shape))
-    if len(places) == shape[axis] and (places == np.arange(shape[axis])).all():
+    whole = len(places) == shape[axis] and bool((places == np.arange(shape[axis])).all())
+    if whole and not varies:
         return value
     if isinstance(value, np.ndarray):
         return value.take(places, axis)
@@ -165,11 +175,12 @@ def padded(
     call: Call, value: Value, pads: dict[int, tuple[int, int]], mode: str, fill: Value
 ) -> Value:
     """A value with elements more, or less, at the ends of axes."""
+    varies = call.may_vary(1)  # widths that are 0 here may be more at other sizes
     for axis, (before, after) in pads.items():  # less, first
         extent = shape_of(value)[axis]
         kept = np.arange(extent)[max(-before, 0) : extent - max(-after, 0)]
         value = take(call, value, axis, kept)
-    pads = {a: (max(b, 0), max(e, 0)) for a, (b, e) in pads.items() if max(b, e) > 0}
+    pads = {a: (max(b, 0), max(e, 0)) for a, (b, e) in pads.items() if varies or max(b, e) > 0}
     if mode != "constant":
         for axis, widths in pads.items():
             extent = shape_of(value)[axis]
@@ -190,8 +201,8 @@ def padded(
     def body(*i: Index) -> Expr:
         tests = []
         for axis, (before, after) in pads.items():
-            tests += [i[axis] >= before] if before else []
-            tests += [i[axis] < before + old[axis]] if after else []
+            tests += [i[axis] >= before] if before or varies else []
+            tests += [i[axis] < before + old[axis]] if after or varies else []
         at = tuple(k - pads[d][0] if d in pads else k for d, k in enumerate(i))
         return f.where(all_of(tests), call.as_tensor(value)[at], call.single(fill))
 

@@ -1,0 +1,136 @@
+"""What follows from open sizes: images of another size, widths, numbers, torch's assertions."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.graph.errors import ModelError
+from tests.graph.test_open_model import model_of, random
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx.reference")
+node = onnx.helper.make_node
+pytestmark = pytest.mark.onnx
+
+
+def check_at(built, model, shapes):
+    reference = onnx.reference.ReferenceEvaluator(model)
+    for seed, shape in enumerate(shapes):
+        x = random(*shape, seed=seed)
+        got, wanted = built(x), reference.run(None, {"x": x})
+        for a, b in zip(got if isinstance(got, tuple) else (got,), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_pools_of_open_images_may_round_up():
+    window = {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}
+    nodes = [
+        node("MaxPool", ["x"], ["m"], **window),
+        node("AveragePool", ["x"], ["a"], pads=[1, 1], **window),
+        node("AveragePool", ["x"], ["i"], pads=[1, 1], count_include_pad=1, kernel_shape=[3]),
+    ]
+    model = model_of(nodes, {"x": (1, 2, "w")}, ("m", "a", "i"))
+    built = lw.build_model(model, dims={"w": (6, 19)}, threads=1)
+    assert len(built.frames) == 1
+    check_at(built, model, [(1, 2, w) for w in range(6, 20)])
+
+
+@pytest.mark.parametrize(
+    ("mode", "how"),
+    [
+        ("linear", {}),
+        ("cubic", {"coordinate_transformation_mode": "asymmetric"}),
+        ("nearest", {"nearest_mode": "round_prefer_ceil"}),
+        ("nearest", {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}),
+    ],
+)
+def test_open_images_grow_by_a_fraction(mode, how):
+    nodes = [node("Resize", ["x", "", "scales"], ["y"], mode=mode, **how)]
+    weights = [("scales", np.array([1, 1, 1.5], np.float32))]
+    model = model_of(nodes, {"x": (1, 2, "w")}, ["y"], weights)
+    built = lw.build_model(model, dims={"w": (3, 24)}, threads=1)
+    check_at(built, model, [(1, 2, w) for w in (3, 4, 5, 11, 24)])
+
+
+def test_open_images_grow_to_the_size_of_another_one():
+    pool = {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}
+    nodes = [
+        node("MaxPool", ["x"], ["half"], **pool),
+        node("MaxPool", ["half"], ["small"], **pool),
+        node("Shape", ["half"], ["size"]),
+        node("Resize", ["small", "", "", "size"], ["large"], mode="linear"),
+        node("Add", ["half", "large"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (1, 2, "h", 9)}, ["y"])
+    built = lw.build_model(model, dims={"h": (6, 21)}, threads=1)
+    check_at(built, model, [(1, 2, h, 9) for h in range(6, 22)])
+
+
+def test_known_numbers_that_vary_with_a_size_are_computed_in_the_call():
+    numbers = {"zero": 0, "one": 1}
+    nodes = [
+        node("Shape", ["x"], ["shape"], start=1, end=2),
+        node("Squeeze", ["shape"], ["n"]),
+        node("Neg", ["n"], ["first"]),
+        node("Range", ["first", "zero", "one"], ["places"]),
+        node("Cast", ["places"], ["p"], to=1),
+        node("Cast", ["n"], ["count"], to=1),
+        node("Sqrt", ["count"], ["root"]),
+        node("Div", ["p", "root"], ["share"]),
+        node("Add", ["x", "share"], ["y"]),
+    ]
+    weights = [(name, np.array(value)) for name, value in numbers.items()]
+    model = model_of(nodes, {"x": (2, "n")}, ["y"], weights)
+    built = lw.build_model(model, dims={"n": (2, 40)}, threads=1)
+    assert [[(d.low, d.high) for d in frame.dims] for frame in built.frames] == [[(2, 40)]]
+    check_at(built, model, [(2, n) for n in (2, 3, 16, 17, 40)])
+
+
+def test_rows_are_padded_to_a_multiple():
+    nodes = [
+        node("Shape", ["x"], ["n"], start=1, end=2),
+        node("Add", ["n", "seven"], ["more"]),
+        node("Div", ["more", "eight"], ["blocks"]),
+        node("Mul", ["blocks", "eight"], ["all"]),
+        node("Sub", ["all", "n"], ["after"]),
+        node("Concat", ["none", "after"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["wide"]),
+        node("Reshape", ["wide", "rows"], ["y"]),
+    ]
+    weights = [("seven", np.array([7])), ("eight", np.array([8])), ("none", np.zeros(3, int))]
+    weights += [("rows", np.array([2, -1, 8]))]
+    model = model_of(nodes, {"x": (2, "n")}, ["y"], weights)
+    built = lw.build_model(model, dims={"n": (9, 40)}, threads=1)
+    check_at(built, model, [(2, n) for n in (9, 15, 16, 17, 24, 33, 40)])
+
+
+@pytest.mark.torch
+def test_what_torch_asserts_of_sizes_is_tried_at_all_of_them():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    class Halves(torch.nn.Module):
+        def forward(self, x):
+            return x.view(2, x.shape[1] // 2, 2).sum(2)
+
+    n = lw.dim("n", 2, 20)
+    with pytest.raises(ModelError, match=r"as n=3: torch\.export asserts .*or a multiple"):
+        lw.build_model(Halves(), (lw.tensor("x", (2, n)),), threads=1)
+    even = lw.dim("n", 2, 20, multiple=2)
+    built = lw.build_model(Halves(), (lw.tensor("x", (2, even)),), threads=1)
+    for size in (2, 4, 14, 20):
+        x = random(2, size)
+        np.testing.assert_allclose(built(x), x.reshape(2, -1, 2).sum(2), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.torch
+def test_a_branch_of_torch_that_not_all_sizes_take_is_refused():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.shape[1] % 2 == 0 else x + 1
+
+    with pytest.raises(ModelError, match=r"torch\.export asserts"):
+        lw.build_model(Odd(), (lw.tensor("x", (2, lw.dim("n", 2, 20))),), threads=1)
