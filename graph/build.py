@@ -26,14 +26,10 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.open.model import OpenModel, ReadAt, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
-from loopwright.graph.placed.build import (
-    check_placeable,
-    check_placed,
-    given_targets,
-    placed_model,
-)
+from loopwright.graph.placed.build import check_placeable, check_placed, placed_model
 from loopwright.graph.placed.model import PlacedModel
 from loopwright.graph.placed.open import OpenPlacedModel, open_placed_model
+from loopwright.graph.placed.targets import given_targets
 from loopwright.graph.tasks import Work
 from loopwright.schedule.open.cover import spread
 from loopwright.schedule.sketch.sketch import Config

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from loopwright.codegen.target import resolve
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.stored_records import best_records
 from loopwright.graph.compile.vm_fallback import VmModel, VmWork
@@ -21,19 +20,6 @@ from loopwright.measure.machine import fingerprint
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.store import Record
-
-
-def given_targets(targets: Sequence[str] | None, elsewhere: bool) -> Target | None:
-    """The GPU of two targets, of which the other one is the processor; None where none are given.
-    Raises `ModelError` where a target or a device is given too, and `TargetError` where this
-    machine has no such GPU."""
-    if targets is None:
-        return None
-    if elsewhere:
-        raise ModelError("targets stand in place of a target and a device: leave those out")
-    if isinstance(targets, str) or set(targets) not in ({"cpu", "cuda"}, {"cpu", "opencl"}):
-        raise ModelError(f'targets={targets!r}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
-    return resolve(next(name for name in targets if name != "cpu"))
 
 
 def check_placeable(work: object) -> None:

@@ -96,6 +96,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     """
     clock = Stopwatch()
     from loopwright.codegen.target import processor
+    from loopwright.graph.placed.targets import given_targets
     from loopwright.measure.device import Device
     from loopwright.measure.opening import check_device, open_device
     from loopwright.temporary import TemporaryFolder
@@ -103,6 +104,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
 
     check_device(device, fleet)
     elsewhere = target != "cpu" or device is not None or fleet is not None
+    gpu, allowed = given_targets(targets, elsewhere), Numerics.of(numerics)
     budget = Budget.of_model(trials, minutes, effort)
     with ExitStack() as stack:
         if records is None:
@@ -119,17 +121,14 @@ def tune_model(  # noqa: PLR0913 - what users choose
         from loopwright.graph.compile.build import import_model
         from loopwright.graph.errors import ModelError
         from loopwright.graph.open.source import has_dims, open_source
-        from loopwright.graph.placed.build import given_targets
         from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
         from loopwright.graph.tuning.live_table import shown
         from loopwright.graph.tuning.open_sizes import tune_open
         from loopwright.graph.tuning.search import SearchOptions
         from loopwright.graph.tuning.two_devices import tune_placed
 
-        gpu = given_targets(targets, elsewhere)
         if gpu is not None and has_dims(inputs, dims):
             raise ModelError("a network of open axes is tuned on one device: leave targets out")
-        allowed = Numerics.of(numerics)
         options = SearchOptions(seed, only, transfer, device, own, feedback, clock=clock)
         if progress is None:
             progress = tell is None and is_watched()

@@ -92,23 +92,23 @@ def tune_model(network: Network, options: _Options) -> None:
     clock = Stopwatch()  # all counts, from here on
 
     from loopwright.explore.budget import Budget
+    from loopwright.graph.placed.targets import given_targets
     from loopwright.measure.opening import open_device
 
     if network.dims:
         _tune_open(network, options, output)
         return
+    gpu = given_targets(options.targets, elsewhere)
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
     with open_device(options.device, "cpu", network.threads, fleet=options.fleet) as device:
         device.prepare()  # beside the imports
         from loopwright.graph.compile.model import TunedModel
-        from loopwright.graph.placed.build import given_targets
         from loopwright.graph.placed.model import PlacedModel
         from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
         from loopwright.graph.tuning.live_table import shown
         from loopwright.graph.tuning.search import SearchOptions
         from loopwright.graph.tuning.two_devices import tune_placed
 
-        gpu = given_targets(options.targets, elsewhere)
         target = device.target
         with clock.part("reading"):
             work = network.imported(target)

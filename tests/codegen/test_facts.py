@@ -280,7 +280,7 @@ def test_an_explanation_of_a_config_tells_of_its_code(monkeypatch):
     def fails(made):
         raise BuildError("no compiler")
 
-    monkeypatch.setattr("loopwright.codegen.build.compile_by", fails)
+    monkeypatch.setattr("loopwright.codegen.compile.compile_by", fails)
     found = lw.explain(product(), threads=1, config=points.default)
     assert found.facts == {}
     assert "its code is not known: no compiler" in str(found)
