@@ -369,7 +369,8 @@ def measured(path):
 def test_a_file_with_dims_becomes_one_library_for_all_sizes(tmp_path, monkeypatch):
     from loopwright.explore import open_tune
 
-    for name, count in (("_SEARCHED", 1), ("_SAMPLED", 3), ("_LEARNED", 2), ("_BEST", 1)):
+    few = {"_SEARCHED": 1, "_SAMPLED": 3, "_CELLS": 3, "_ALONE": 1, "_BEST": 1}
+    for name, count in few.items():
         monkeypatch.setattr(open_tune, name, count)
     file, output = tmp_path / "my.py", tmp_path / "mine.so"
     file.write_text(

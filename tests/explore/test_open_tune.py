@@ -25,9 +25,11 @@ OPTIONS = {"records": None, "transfer": None, "progress": False, "threads": 2}
 
 @pytest.fixture(autouse=True, scope="module")
 def few_sizes():
-    """Two searches and six measured sizes, for a suite that is fast."""
+    """Two searches and few measured sizes, for a suite that is fast."""
+    few = {"_SEARCHED": 2, "_MOST_SEARCHED": 2, "_BEST": 1, "_FEW": 2, "_BETWEEN": 32}
+    measured = {"_SAMPLED": 4, "_LEARNED": 2, "_CELLS": 4, "_ALONE": 2}
     with pytest.MonkeyPatch.context() as patch:
-        for name, count in (("_SEARCHED", 2), ("_SAMPLED", 4), ("_LEARNED", 2), ("_BEST", 1)):
+        for name, count in (few | measured).items():
             patch.setattr(open_tune, name, count)
         patch.setattr(time_model, "_STARTS", 1)
         yield
