@@ -32,7 +32,7 @@ from loopwright.schedule.sketch.sketch import Knob
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Tree
 
-LIMIT = 1 << 14  # entries of a table
+LIMIT = 1 << 12  # entries of a table: with four times as many a task keeps four times the memory
 _CHUNK = 1024  # configs whose columns fit the caches
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
