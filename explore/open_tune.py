@@ -288,10 +288,9 @@ class _OpenTuning:
         lines = {}
         for d in dims:
             alone = [*range(d.low, d.high + 1, d.multiple)][: _ALONE if len(dims) == 1 else 1]
-            spaced = np.geomspace(alone[-1], d.high, max(2, count - len(alone)))
-            lines[d.name] = sorted(
-                {*alone, *(round(x) // d.multiple * d.multiple for x in spaced)}
-            )
+            spaced = np.rint(np.geomspace(alone[-1], d.high, max(2, count - len(alone))))
+            starts = np.union1d(alone, spaced // d.multiple * d.multiple)
+            lines[d.name] = [*map(int, starts)]
         return lines
 
     def _learned(self, lines: Lines) -> list[Sizes]:
@@ -303,8 +302,7 @@ class _OpenTuning:
         for d in self.workload.dims:
             ends = itertools.pairwise([*lines[d.name], d.high + d.multiple])
             middles.append([middle(low, high - d.multiple, d) for low, high in ends])
-        names = [d.name for d in self.workload.dims]
-        cells = [dict(zip(names, cell, strict=True)) for cell in itertools.product(*middles)]
+        cells = [dict(zip(lines, cell, strict=True)) for cell in itertools.product(*middles)]
         return [cells[k] for k in self.rng.permutation(len(cells))]
 
     # ---- libraries ----
