@@ -129,15 +129,17 @@ def reading(size: int, threads: int) -> Timer:
 
 def tvm_default(network: str, threads: int) -> Made:
     """TVM's default build, by Relax's "zero" pipeline, nothing tuned."""
+    import torch
     import tvm
     from tvm import relax
+    from tvm.relax.frontend.torch import from_exported_program
 
     from loopwright.codegen.target import resolve
     from loopwright.codegen.tvm_target import tvm_target
-    from loopwright.graph.importers.read import read_model
 
     net, inputs, wanted = _network(network, threads)
-    module = relax.get_pipeline("zero")(read_model(net, inputs).module)
+    program = torch.export.export(net, tuple(inputs))
+    module = relax.get_pipeline("zero")(from_exported_program(program))
     machine = relax.VirtualMachine(tvm.compile(module, tvm_target(resolve("cpu"))), tvm.cpu())
     given = [tvm.runtime.tensor(x.numpy()) for x in inputs]
 
