@@ -103,9 +103,9 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
         names = input_names(program)
         shapes = _shapes(read, dict(by_name(inputs, names)), known)
         own = dims_of(shapes)
-        given = [shapes.get(name, ()) for name in names]
+        extents = [shapes.get(name, ()) for name in names]
         agreed = partial(agrees, model, program, inputs)
-        check_asserted(program, given, everywhere(own), agreed)
+        check_asserted(program, extents, everywhere(own), agreed)
         if model is not program:
             check_ones(own, agreed)
         return OpenSource(

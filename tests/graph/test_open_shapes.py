@@ -207,3 +207,10 @@ def test_a_dim_of_one_value_is_a_fixed_extent_to_torch():
     built = lw.build_model(torch.nn.ReLU(), (lw.tensor("x", sizes),), threads=1)
     x = random(5, 7)
     np.testing.assert_array_equal(built(x), np.maximum(x, 0))
+
+
+@pytest.mark.torch
+def test_a_shape_in_place_of_a_tensor_of_torch_is_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ModelError, match=r'the shape \(n, 3\).*give lw\.tensor\("x", \(n, 3\)\)'):
+        lw.build_model(torch.nn.ReLU(), ((lw.dim("n", 1, 9), 3),), threads=1)

@@ -72,7 +72,8 @@ def check_asserted(
                     continue
             raise ModelError(
                 f"the model does not take all of these sizes, as {assigned(some[0])}: "
-                f"torch.export asserts {node.args[0].meta['val']}; give the dims other bounds, or a multiple"
+                f"torch.export asserts {node.args[0].meta['val']}; give the dims other bounds, or "
+                "a multiple"
             )
 
 

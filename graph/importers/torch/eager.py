@@ -1,4 +1,4 @@
-"""What a torch module gives as it is, and whether a program that was traced of it gives the same."""
+"""Whether a program that was traced of a torch module gives what the module itself gives."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ def agrees(model: Any, program: Any, inputs: Inputs, sizes: Mapping[str, int]) -
     def example(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
-        return example_of(x, [extent_at(n, sizes) for n in x.shape])
+        return example_of(x, [extent_at(n, sizes) for n in x.shape or ()])
 
     def called(module: Any) -> Any:
         """The results of a module, which may write to buffers and inputs."""
-        words = isinstance(inputs, Mapping)
-        given = (
-            {n: example(x) for n, x in inputs.items()} if words else tuple(map(example, inputs))
-        )
-        args, named = torch.utils._pytree.tree_map(_copied, ((), given) if words else (given, {}))
+        words = inputs if isinstance(inputs, Mapping) else {}
+        args = () if isinstance(inputs, Mapping) or inputs is None else inputs
+        copies = tuple(_copied(example(x)) for x in args)
+        named = {name: _copied(example(x)) for name, x in words.items()}
         buffers = {name: _copied(x) for name, x in module.named_buffers()}
         with torch.no_grad():
-            return torch.func.functional_call(module, buffers, args, named)
+            return torch.func.functional_call(module, buffers, copies, named)
 
     traced = program.module(check_guards=False)
     for node in [*traced.graph.nodes]:
@@ -50,7 +49,9 @@ def agrees(model: Any, program: Any, inputs: Inputs, sizes: Mapping[str, int]) -
     try:
         with inferring(model):
             wanted = called(model)
-        found = Reference("torch", (), torch.utils._pytree.tree_leaves(wanted), _CLOSE)
+        leaves = torch.utils._pytree.tree_leaves(wanted)
+        outputs = [torch.as_tensor(x) for x in leaves if x is not None]
+        found = Reference("torch", (), outputs, _CLOSE)
         found.check(lambda: called(traced))
     except (ModelError, RuntimeError, ValueError, TypeError, IndexError, AssertionError):
         return False

@@ -319,6 +319,13 @@ def _traced_open(
 
     check_several(inputs)
     check_numbers((inputs, words))
+    for x in (*inputs, *(words or {}).values()):
+        if isinstance(x, (tuple, list)) and any(isinstance(n, Size) for n in x):
+            shown = ", ".join(map(str, x))
+            raise ModelError(
+                f"an input is the shape ({shown}), which has no type: torch modules take tensors; "
+                f'give lw.tensor("x", ({shown}))'
+            )
     shapes: Any = tuple(map(dims_of, inputs))
     if words is not None:
         shapes = {name: dims_of(x) for name, x in words.items()}
