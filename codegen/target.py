@@ -186,6 +186,8 @@ def _explicit(config: Mapping[str, Any], threads: int | None) -> Target:
     triple = str(config.get("mtriple", f"{architecture()}-unknown-linux-gnu"))
     mcpu = str(config.get("mcpu", ""))
     given = config.get("mattr", ())
+    if not isinstance(given, (str, list, tuple)) or not all(isinstance(f, str) for f in given):
+        raise TargetError(f'"mattr" is {given!r}: give text such as "+avx2,+fma", or a list of it')
     features = tuple(_words(given) if isinstance(given, str) else given)
     _check_cpu(triple, mcpu, features)
     has = {f"+{f}" for f in llvm.features_among(_WIDTHS, triple, mcpu, features)}

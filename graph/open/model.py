@@ -228,6 +228,11 @@ def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[
     made = []
     of_frames = ([f.shapes[v] for v in f.work.network.outputs] for f in found)
     for number, shapes in enumerate(zip(*of_frames, strict=True)):
+        if len({len(shape) for shape in shapes}) > 1:
+            raise ModelError(
+                f"output {number} has other numbers of axes at other sizes, as squeeze makes of "
+                "an extent of 1: name the axes that it removes, or give the dims narrower bounds"
+            )
         extents = [_one_form(dims, found, each) for each in zip(*shapes, strict=True)]
         if None in extents:
             raise ModelError(

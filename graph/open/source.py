@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file,
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
+from loopwright.graph.importers.torch.eager import agrees, check_ones
 from loopwright.graph.importers.torch.inputs import input_names
 from loopwright.graph.importers.torch.program import onnx_of, open_program, structure_of
 from loopwright.schedule.open.family import Share
@@ -101,7 +103,11 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
         names = input_names(program)
         shapes = _shapes(read, dict(by_name(inputs, names)), known)
         own = dims_of(shapes)
-        check_asserted(program, [shapes.get(name, ()) for name in names], everywhere(own))
+        extents = [shapes.get(name, ()) for name in names]
+        agreed = partial(agrees, model, program, inputs)
+        check_asserted(program, extents, everywhere(own), agreed)
+        if model is not program:
+            check_ones(own, agreed)
         return OpenSource(
             _with_varying(read, shapes, {}),
             shapes,

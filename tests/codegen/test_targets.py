@@ -142,6 +142,8 @@ def test_another_processor_of_the_family_gets_its_own_code():
         ({"kind": "vulkan"}, "not a supported target"),
         ({"kind": "llvm", "mcpu": "skylake512"}, "skylake-avx512"),
         ({"kind": "llvm", "cores": 3}, "num-cores"),
+        ({"kind": "llvm", "mattr": ["+avx2", 3]}, r"give text such as"),
+        ({"kind": "llvm", "mattr": 7}, r"give text such as"),
         ({"kind": "llvm", "mattr": ["avx2"]}, r'write "\+avx2"'),
         (7, "target = int 7: give a name"),
     ],

@@ -52,6 +52,25 @@ def test_open_images_grow_by_a_fraction(mode, how):
     check_at(built, model, [(1, 2, w) for w in (3, 4, 5, 11, 24)])
 
 
+def test_an_open_image_that_shrinks_to_one_element_keeps_the_first():
+    how = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    nodes = [node("Resize", ["x", "", "scales"], ["y"], **how)]
+    weights = [("scales", np.array([1, 1, 0.25], np.float32))]
+    model = model_of(nodes, {"x": (1, 2, "w")}, ["y"], weights)
+    built = lw.build_model(model, dims={"w": (4, 24)}, threads=1)
+    for w in (4, 7):
+        x = random(1, 2, w)
+        np.testing.assert_array_equal(built(x), x[:, :, :1])
+    x = random(1, 2, 8)
+    np.testing.assert_allclose(built(x), (x[:, :, 1::4] + x[:, :, 2::4]) / 2, rtol=1e-5)
+
+
+def test_an_output_with_fewer_axes_at_some_sizes_is_refused():
+    model = model_of([node("Squeeze", ["x"], ["y"])], {"x": ("n", 3)}, ["y"])
+    with pytest.raises(ModelError, match=r"output 0 has other numbers of axes at other sizes"):
+        lw.build_model(model, dims={"n": (1, 9)}, threads=1)
+
+
 def test_open_images_grow_to_the_size_of_another_one():
     pool = {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}
     nodes = [
@@ -134,3 +153,64 @@ def test_a_branch_of_torch_that_not_all_sizes_take_is_refused():
 
     with pytest.raises(ModelError, match=r"torch\.export asserts"):
         lw.build_model(Odd(), (lw.tensor("x", (2, lw.dim("n", 2, 20))),), threads=1)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("branch", "low"),
+    [
+        (lambda x: x * 2 if x.shape[0] != 1 else x, 1),
+        (lambda x: x * 2 if x.shape[0] > 1 else x, 1),
+        (lambda x: x * 2 if x.shape[0] == 1 else x, 1),
+        (lambda x: x.sum(0) if x.shape[0] % 8 == 1 else x.mean(0), 1),
+        (lambda x: x[6:] if x.shape[0] != 7 else x, 7),
+    ],
+)
+def test_a_branch_of_torch_at_a_size_of_one_is_refused(branch, low):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return branch(x)
+
+    with pytest.raises(ModelError, match=r"torch\.export (asserts|traces)"):
+        lw.build_model(Branch(), (lw.tensor("x", (lw.dim("n", low, 40), 3)),), threads=1)
+
+
+@pytest.mark.torch
+def test_what_torch_itself_asserts_of_a_size_of_one_is_let_through():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    class Product(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+
+        def forward(self, x):  # F.linear asserts that a transposed argument is no row
+            return self.linear(x.transpose(0, 1).contiguous()).relu()
+
+    module = Product().train()
+    built = lw.build_model(module, (lw.tensor("x", (3, lw.dim("n", 1, 40))),), threads=1)
+    assert module.training
+    for n in (1, 2, 40):
+        x = torch.randn(3, n)
+        np.testing.assert_allclose(built(x), module(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.torch
+def test_a_dim_of_one_value_is_a_fixed_extent_to_torch():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    sizes = lw.dim("n", 5, 5), lw.dim("m", 2, 9)
+    built = lw.build_model(torch.nn.ReLU(), (lw.tensor("x", sizes),), threads=1)
+    x = random(5, 7)
+    np.testing.assert_array_equal(built(x), np.maximum(x, 0))
+
+
+@pytest.mark.torch
+def test_a_shape_in_place_of_a_tensor_of_torch_is_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ModelError, match=r'the shape \(n, 3\).*give lw\.tensor\("x", \(n, 3\)\)'):
+        lw.build_model(torch.nn.ReLU(), ((lw.dim("n", 1, 9), 3),), threads=1)

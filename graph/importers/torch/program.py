@@ -237,16 +237,24 @@ def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
             "a torch.nn.Module has no shapes of its own: give example inputs as a tuple, such as "
             "(torch.zeros(1, 3, 224, 224),)"
         )
-    modes = {each: each.training for each in module.modules()}
-    try:
+    with inferring(module):
         if isinstance(inputs, Mapping):
             # A program takes its inputs in the order in which they are given here.
             own: Iterable[str] = ()
             with suppress(ValueError):  # what is traced by torch.jit has no signature
                 own = inspect.signature(module.forward).parameters
             words = {name: inputs[name] for name in (*own, *inputs) if name in inputs}
-            return traced(module.eval(), (), words)
-        return traced(module.eval(), inputs)
+            return traced(module, (), words)
+        return traced(module, inputs)
+
+
+@contextmanager
+def inferring(module: Any) -> Iterator[None]:
+    """Have a module infer for a while."""
+    modes = {each: each.training for each in module.modules()}
+    try:
+        module.eval()
+        yield
     finally:
         for each, mode in modes.items():
             if each.training != mode:
@@ -262,7 +270,7 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
         if isinstance(x, np.ndarray):  # torch knows no negative strides
             return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
         if isinstance(x, Tensor):
-            return _example(x, _shape(x))
+            return example_of(x, _shape(x))
         if isinstance(x, torch.Tensor):  # given twice, it would be one input to torch.export
             return x.detach()
         return x if x is None else torch.as_tensor(x)
@@ -292,24 +300,32 @@ def _traced_open(
     known: dict[str, tuple[Any, int]] = {}
 
     def dims_of(x: Any) -> dict[int, Any]:
-        return {k: named(n)[0] for k, n in enumerate(_shape(x)) if isinstance(n, Size)}
+        sizes = {k: n for k, n in enumerate(_shape(x)) if isinstance(n, Size)}
+        return {k: named(n)[0] for k, n in sizes.items() if any(d.low < d.high for d in n.dims)}
 
     def named(size: Size) -> tuple[Any, int]:
         (own,) = size.dims
         if str(size) != own.name:
             raise ModelError(f"a torch program's axis may be a dim itself; {size} is given")
         if own.name not in known:
-            bound = torch.export.Dim(own.name, min=own.low, max=own.high)
+            bound = torch.export.Dim(own.name, min=own.low, max=max(own.high, own.low + 1))
             steps = min((own.high - own.low) // own.multiple, _EXAMPLE + len(known))
             known[own.name] = bound, own.low + own.multiple * steps
         return known[own.name]
 
     def example(x: Any) -> Any:
         shape = [named(n)[1] if isinstance(n, Size) else n for n in _shape(x)]
-        return _example(x, shape) if isinstance(x, Tensor) else x
+        return example_of(x, shape) if isinstance(x, Tensor) else x
 
     check_several(inputs)
     check_numbers((inputs, words))
+    for x in (*inputs, *(words or {}).values()):
+        if isinstance(x, (tuple, list)) and any(isinstance(n, Size) for n in x):
+            shown = ", ".join(map(str, x))
+            raise ModelError(
+                f"an input is the shape ({shown}), which has no type: torch modules take tensors; "
+                f'give lw.tensor("x", ({shown}))'
+            )
     shapes: Any = tuple(map(dims_of, inputs))
     if words is not None:
         shapes = {name: dims_of(x) for name, x in words.items()}
@@ -339,7 +355,7 @@ def _traced_open(
         ) from error
 
 
-def _example(x: Tensor, shape: Sequence[int]) -> Any:
+def example_of(x: Tensor, shape: Sequence[int]) -> Any:
     """A tensor of torch's in place of one of the notation."""
     import torch
 

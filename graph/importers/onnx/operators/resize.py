@@ -88,6 +88,8 @@ def _lines(
             p, q = share.numerator, share.denominator
         if by_scale and scale == 1:
             lines.append(None)
+        elif mode == "pytorch_half_pixel" and new == 1:
+            lines.append(_Line(0, 0, 1, new))
         elif mode == "asymmetric":
             lines.append(_Line(q, 0, p, new))
         elif mode == "align_corners":
