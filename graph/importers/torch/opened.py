@@ -83,8 +83,9 @@ def _pooled(x: Any, axis: int, count: Any, is_mean: bool) -> Any:
 
     size, behind = x.shape[axis], (1,) * (-1 - axis)
     window, place = torch.arange(count)[:, None], torch.arange(size)
-    inside = place >= window * size // count
-    inside &= place < ((window + 1) * size + count - 1) // count
+    length = place + place.flip(0) + 1  # the size, in each place
+    # From window * length / count, rounded down, to that of the next window, rounded up.
+    inside = ((place + 1) * count > window * length) & (place * count < (window + 1) * length)
     mask = inside.reshape(count, size, *behind)
     taken = torch.where(mask, x.unsqueeze(axis - 1), 0.0 if is_mean else -math.inf)
     if not is_mean:

@@ -42,7 +42,7 @@ def _operators() -> Mapping[Any, Callable[..., Any]]:
     import torch
 
     rest = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train"
-    made: dict[Any, Callable[..., Any]] = {}
+    made: dict[Any, Any] = {}
     for name in _GATES:
         function = getattr(torch, name)
         states, results = ("Tensor[]", "Tensor, Tensor") if name == "lstm" else ("Tensor",) * 2
