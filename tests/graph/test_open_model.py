@@ -318,31 +318,3 @@ def test_comparisons_are_of_sizes_at_which_they_take_no_long_time(monkeypatch):
     sizes = [x.nbytes for (x,) in asked]
     assert min(sizes) == 256
     assert 1 << 20 < max(sizes) <= 64 << 20
-
-
-@pytest.mark.torch
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_length_that_torch_fixes_is_told_another_way(tmp_path):
-    torch = pytest.importorskip("torch")
-
-    class Scores(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.steps = torch.nn.GRU(3, 4, batch_first=True)
-
-        def forward(self, x):
-            return self.steps(x)[0]
-
-    net, n = Scores().eval(), lw.dim("n", 1, 9)
-    with pytest.raises(ModelError, match="dynamo=False, dynamic_axes"):
-        lw.build_model(net, (lw.tensor("x", (2, n, 3)),), threads=1)
-    path = tmp_path / "scores.onnx"
-    torch.onnx.export(
-        net, (torch.ones(2, 5, 3),), path, dynamo=False, input_names=["x"],
-        dynamic_axes={"x": {0: "b", 1: "n"}},
-    )  # fmt: skip
-    made = lw.build_model(path, dims={"b": (1, 3), "n": (1, 9)}, threads=1)
-    for shape in ((2, 1, 3), (1, 2, 3), (3, 7, 3)):
-        x = torch.randn(shape)
-        with torch.no_grad():
-            torch.testing.assert_close(made(x), net(x), rtol=1e-4, atol=1e-5)

@@ -214,3 +214,24 @@ def test_a_shape_in_place_of_a_tensor_of_torch_is_refused():
     torch = pytest.importorskip("torch")
     with pytest.raises(ModelError, match=r'the shape \(n, 3\).*give lw\.tensor\("x", \(n, 3\)\)'):
         lw.build_model(torch.nn.ReLU(), ((lw.dim("n", 1, 9), 3),), threads=1)
+
+
+@pytest.mark.torch
+def test_functions_that_torch_traces_for_one_size_have_any():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    F = torch.nn.functional
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            n = x.shape[3]
+            mean = F.adaptive_avg_pool2d(x, 3)
+            most = F.adaptive_max_pool1d(x[0], 4)
+            return mean, most, x * torch.linspace(-1, 2, n)
+
+    n = lw.dim("n", 1, 40)
+    built = lw.build_model(Net(), (lw.tensor("x", (1, 2, 5, n)),), threads=1)
+    for size in (1, 2, 3, 7, 12, 40):
+        x = torch.randn(1, 2, 5, size)
+        x[0, 0, 0, 0] = torch.inf  # of the first windows alone
+        torch.testing.assert_close(built(x), Net()(x), rtol=1e-5, atol=1e-6)

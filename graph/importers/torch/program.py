@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ from loopwright.graph.importers.torch.inputs import (
     input_names,
 )
 from loopwright.graph.importers.torch.layers import in_parts
+from loopwright.graph.importers.torch.opened import for_all_sizes
 from loopwright.graph.importers.torch.scans import name_scans
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
@@ -329,11 +331,13 @@ def _traced_open(
     shapes: Any = tuple(map(dims_of, inputs))
     if words is not None:
         shapes = {name: dims_of(x) for name, x in words.items()}
-    elif (named_ones := _before_any_number(module)) is not None:
+    elif len(shapes) > (named_ones := _before_any_number(module)):
         shapes = (*shapes[:named_ones], shapes[named_ones:])
     given = None if words is None else {name: example(x) for name, x in words.items()}
     try:
-        with torch.fx.experimental._config.patch(backed_size_oblivious=True):  # 1 as any size
+        # 1 is a size like any other.
+        oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)
+        with oblivious, for_all_sizes():
             return torch.export.export(
                 module,
                 tuple(map(example, inputs)),
@@ -344,14 +348,8 @@ def _traced_open(
     except ModelError:
         raise
     except Exception as error:  # of many kinds
-        advice = ""
-        if any(isinstance(each, torch.nn.RNNBase) for each in module.modules()):
-            advice = (
-                "; it fixes the length of nn.LSTM, nn.GRU and nn.RNN: write the model by "
-                "torch.onnx.export(…, dynamo=False, dynamic_axes=…), and give that file and dims="
-            )
         raise ModelError(
-            f"torch.export cannot export the model for these sizes: {reason(error)}{advice}"
+            f"torch.export cannot export the model for these sizes: {reason(error)}"
         ) from error
 
 
@@ -366,11 +364,11 @@ def example_of(x: Tensor, shape: Sequence[int]) -> Any:
     return torch.as_tensor(np.random.default_rng(0).standard_normal(shape)).to(dtype)
 
 
-def _before_any_number(module: Any) -> int | None:
-    """Number of arguments before `*args`; None for a module that takes no such."""
+def _before_any_number(module: Any) -> float:
+    """Number of arguments before `*args`; infinite for a module that takes no such."""
     kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
     star = inspect.Parameter.VAR_POSITIONAL
-    return kinds.index(star) if star in kinds else None
+    return kinds.index(star) if star in kinds else math.inf
 
 
 def _shape(x: Any) -> tuple[Any, ...]:

@@ -1,0 +1,78 @@
+"""Recurrences of torch whose length, and whose batch, is known only at the call."""
+
+import pytest
+
+import loopwright as lw
+from loopwright.graph.errors import ModelError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+nn = torch.nn
+pytestmark = [pytest.mark.torch, pytest.mark.onnx]
+
+b, n = lw.dim("b", 2, 4), lw.dim("n", 1, 40)
+
+
+class Scores(nn.Module):
+    """A recurrence, its weights large enough that a gate in a wrong place is seen."""
+
+    def __init__(self, layer, call=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.call = layer, call
+        for w in layer.parameters():
+            nn.init.uniform_(w, -1, 1)
+
+    def forward(self, x, *states):
+        if self.call is not None:
+            return self.call(self.layer, x)
+        y, last = self.layer(x, *states)
+        return y * 2, last
+
+
+CASES = {
+    "an LSTM in both directions": (
+        nn.LSTM(3, 5, 2, batch_first=True, bidirectional=True, dropout=0.5),
+        [(2, n, 3)],
+    ),
+    "a GRU from a state": (nn.GRU(3, 5, 2), [(n, b, 3), (2, b, 5)]),
+    "an RNN without batch and bias": (
+        nn.RNN(3, 5, 2, nonlinearity="relu", bias=False, bidirectional=True),
+        [(n, 3)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_recurrence_of_torch_has_any_length(case):
+    layer, shapes = CASES[case]
+    net = Scores(layer).eval()
+    given = tuple(lw.tensor(name, shape) for name, shape in zip("xh", shapes))
+    built = lw.build_model(net, given, threads=1)
+    for sizes in ({n: 1, b: 3}, {n: 2, b: 2}, {n: 7, b: 3}, {n: 40, b: 4}):
+        inputs = [torch.randn([sizes.get(e, e) for e in shape]) for shape in shapes]
+        with torch.no_grad():
+            torch.testing.assert_close(built(*inputs), net(*inputs), rtol=1e-4, atol=1e-5)
+    assert torch.overrides._get_current_function_mode() is None
+
+
+def packed(layer, x):
+    return layer(nn.utils.rnn.pack_padded_sequence(x, [2, 1], enforce_sorted=False))[1]
+
+
+def trained(layer, x):
+    return layer.train()(x)[0]
+
+
+@pytest.mark.parametrize(
+    ("layer", "call", "words"),
+    [
+        (nn.LSTM(3, 5, proj_size=2), None, "proj_size of 2.*without it"),
+        (nn.GRU(3, 5), packed, r"packs sequences.*without pack_padded_sequence"),
+        (nn.RNN(3, 5, 2, dropout=0.5), trained, r"as in training.*\.eval\(\)"),
+    ],
+)
+def test_a_recurrence_that_cannot_be_of_open_length_is_refused(layer, call, words):
+    with pytest.raises(ModelError, match=words):
+        lw.build_model(Scores(layer, call), (lw.tensor("x", (n, 2, 3)),), threads=1)
+    assert torch.overrides._get_current_function_mode() is None
