@@ -25,6 +25,7 @@ PORT = 6379
 """Port of a head, Ray's own."""
 CLIENTS = 10001
 """Port of a head for `ray://host:port`, Ray's own."""
+_LEAVES = 10.0  # seconds in which a node that drains has left
 _START = 180.0  # seconds
 _PROCESSES = {
     "RAY_USAGE_STATS_ENABLED": "0",  # Ray's, which go to its makers
@@ -127,7 +128,14 @@ def drained(name: str, actor: Any, seconds: float) -> str:
         return f"{name} has left"
     offers = {n["NodeID"]: n["Resources"] for n in ray.nodes()}
     head = "node:__internal_head__" in offers[node]
-    if head or not leave(node, ray.get_runtime_context().gcs_address):
+    address = ray.get_runtime_context().gcs_address
+    if head or not leave(node, address):
         return f"{name} measures no more"
     cluster.remove(name)
+    end = time.monotonic() + _LEAVES
+    while name in cluster.nodes():
+        if time.monotonic() >= end:  # Ray may miss that the last actor of a node has ended
+            leave(node, address)
+            break
+        time.sleep(0.2)
     return f"{name} has left"
