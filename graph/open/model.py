@@ -251,8 +251,13 @@ def _one_form(
     grid = {d.name: np.concatenate([g[d.name] for g in grids]) for d in dims}
     columns = [evaluated(n, g) + 0 * g[dims[0].name] for n, g in zip(extents, grids, strict=True)]
     values = np.concatenate(columns)
-    (forms,) = Fit(dims, grid, range(2, 65), values[:, None]).formulas([values])
-    return _as_size(forms[0], dims) if forms else None
+    # That of one frame is often that of all; strides of audio make quotients by hundreds.
+    own = [n for n in extents if (evaluated(n, grid) + 0 * values == values).all()]
+    parts = (q.args[1] for n in extents if isinstance(n, Formula) for q in n.quotients())
+    divisors = sorted({*range(2, 65), *(n for n in parts if isinstance(n, int))})
+    (forms,) = Fit(dims, grid, divisors, values[:, None]).formulas([values])
+    found = (_as_size(n, dims) for n in (*forms, *own))
+    return next((n for n in found if n is not None), None)
 
 
 def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:

@@ -161,6 +161,23 @@ def test_extents_that_are_quotients_of_a_size_are_followed():
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_results_may_have_a_frame_for_hundreds_of_samples():
+    """The strides of models of speech: a hop of 160, and a half of the frames of that."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "W"], ["a"], strides=[160]),
+        node("Conv", ["a", "V"], ["y"], strides=[2], pads=[1, 1]),
+    ]
+    weights = [("W", random(4, 1, 200)), ("V", random(3, 4, 3))]
+    model = model_of(nodes, {"x": (1, 1, "n")}, ("a", "y"), weights)
+    made = lw.build_model(model, dims={"n": (400, 3000)}, threads=1)
+    reference = onnx.reference.ReferenceEvaluator(model)
+    for n in (400, 519, 520, 680, 2999, 3000):
+        x = random(1, 1, n, seed=n)
+        for got, wanted in zip(made(x), reference.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_a_program_of_torch_may_have_open_sizes():
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
