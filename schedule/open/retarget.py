@@ -8,6 +8,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.buffer_reuse import settled
+from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, in_place, lanes, scan_of
 from loopwright.schedule.registry import Named, derive
 from loopwright.schedule.sketch.sketch import Choice, Config, NestSketch, Packed, Sketch, unrolls
@@ -81,6 +82,8 @@ def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:
     def packed(p: Packed) -> Packed:
         place = next(k for k, r in enumerate(reads) if (r.tensor, r.index) == (p.tensor, p.index))
         read = there[place]
+        if not indices(read) <= set(axes((p.axis, *p.outer, *p.inner))):
+            raise ConfigError("a packed operand moves with a loop that its copy has not")
         return Packed(read.tensor, read.index, at[p.axis], axes(p.outer), axes(p.inner), p.local)
 
     return NestSketch(

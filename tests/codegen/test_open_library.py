@@ -28,10 +28,11 @@ from loopwright.schedule.open import program as program_module
 from loopwright.schedule.open.cover import Cover, cover
 from loopwright.schedule.open.numbers import at_sizes, structure
 from loopwright.schedule.open.program import open_program
+from loopwright.schedule.open.retarget import retargeted
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.open.unify import Unification
 from loopwright.schedule.space import space
-from tests.targets import HERE
+from tests.targets import AVX512_LARGE, HERE
 from tests.thin import thinned
 
 
@@ -459,3 +460,24 @@ def test_a_block_that_is_all_of_an_axis_is_that_at_all_sizes():
     assert {"n": 5, "m": 1} in rows[0].made_for
     assert dict(rows[0].config.values)["block0_0"] == (300,)
     assert len(rows) == 1
+
+
+def test_a_config_whose_operands_other_sizes_read_in_parts_has_no_form_there():
+    """Of images of 3 by 2 each thread has a part of the channels, of those of 2 by 2 none has."""
+
+    def depthwise(h, w):
+        x, k = lw.tensor("x", (1, h, w, 160)), lw.tensor("k", (160, 1, 3, 3), constant=True)
+        padded, out = lw.tensor("padded", (1, h + 2, w + 2, 160)), lw.tensor("out", (1, h, w, 160))
+        n, y, z, c, r, s = lw.indices("n y z c r s", r=3, s=3)
+        inside = (y >= 1) & (y < h + 1) & (z >= 1) & (z < w + 1)
+        padded[n, y, z, c] = lw.where(inside, x[n, y - 1, z - 1, c], 0.0)
+        out[n, y, z, c] += padded[n, y + r, z + s, c] * k[c, 0, r, s]
+        return lw.workload(out)
+
+    whole = depthwise(lw.dim("h", 2, 11), lw.dim("w", 2, 11))
+    for sketch in space(whole.at(h=2, w=2), AVX512_LARGE).sketches:
+        with contextlib.suppress(ConfigError):
+            made = retargeted(sketch, whole.at(h=3, w=2), AVX512_LARGE)
+            for packed in (p for nest in made.nests for p in nest.packed):
+                moving = {i for place in packed.index for i in place.indices()}
+                assert moving <= {packed.axis, *packed.outer, *packed.inner}
