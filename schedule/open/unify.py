@@ -154,7 +154,7 @@ class Unification(ABC):
         tried equal at every size of the box. Or the smaller box to try next, where the structure
         is another at some size, or a number has no formula."""
         grid, settled = everywhere(dims), dict[int, Formula]()
-        tried = [*drawn(dims, draws)]
+        tried = [*drawn(dims, draws, self.all_dims)]
         for _ in range(_MOST_ROUNDS):
             for sizes in tried:
                 if not self._fits(sizes):
@@ -272,10 +272,19 @@ def _doubt(formulas: Sequence[Formula], sizes: Mapping[str, np.ndarray[Any, Any]
     return tuple(int(x[middle]) for x in sizes.values())
 
 
-def drawn(dims: Sequence[Dim], count: int = _DRAWN) -> Iterator[tuple[int, ...]]:
-    """Sizes in a box: its corners, and others drawn evenly in the logarithm and in number."""
+def drawn(
+    dims: Sequence[Dim], count: int = _DRAWN, whole: Sequence[Dim] = ()
+) -> Iterator[tuple[int, ...]]:
+    """Sizes in a box: its corners, and others drawn evenly in the logarithm and in number, first
+    those of the `whole` box that lie in it: what other boxes tried is known."""
     yield tuple(d.low for d in dims)
     yield tuple(d.high for d in dims)
+    shared = [s for s in _drawn(whole, 2 * count) if _inside(s, dims)] if whole else []
+    yield from shared[:count]
+    yield from _drawn(dims, count - len(shared))
+
+
+def _drawn(dims: Sequence[Dim], count: int) -> Iterator[tuple[int, ...]]:
     rng = np.random.default_rng(0)
     for number in range(count):
         sizes = []
