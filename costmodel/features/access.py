@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,12 +26,14 @@ from loopwright.schedule.tree.grammar import Buffer, Var
 ROLES = ("written", "register", "vector", "broadcast")
 GPU_ROLES = ("written", "register", "shared", "global")
 """Their places are those of `ROLES`: what is written comes first, then registers."""
+MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
+"""Places of the roles that are not registers."""
 LINE = 64.0  # bytes of a cache line
 
 Slopes = Mapping[Var, Real]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Axis:
     """Footprint along one axis of a buffer.
 
@@ -73,7 +74,7 @@ class Axis:
         self.sofar = times(elements, self.distinct), run, whole
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Access:
     """One access to a buffer of one store, over the loops that have been entered so far.
 
@@ -150,13 +151,6 @@ class Access:
         self.alive = times(self.alive, alive)
         self._measure(len(self.axes))
 
-    def touch(self, uses: Real, var: Var | None) -> Touch:
-        """Footprint of `uses` accesses in one run of the loop `var`."""
-        vectors = times(self.rate, self.elements)
-        gathers = times(self.gathers, vectors)
-        loose = times(self.loose, vectors)
-        return Touch(self.elements, self.lines, vectors, gathers, loose, uses, ((self, var),))
-
     def _measure(self, first: int) -> None:
         """Elements, and cache lines: runs of contiguous elements, each starting anywhere.
         Axes before the `first` are as they were."""
@@ -169,7 +163,7 @@ class Access:
             self.lines = self.elements * (share + (1.0 - share) / run)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Statement:
     """A store with its accesses; `count` is how often the loops entered so far execute it."""
 
@@ -188,9 +182,13 @@ class Statement:
                 access.kill(least(extent, 1.0))
 
 
-@dataclass(frozen=True, eq=False)
+_Use = tuple[Access, Real, Real, Real]
+"""An access, how often it happens, and its elements and lines by then."""
+
+
 class Touch:
-    """Footprint of one run of a loop in the buffers of one role.
+    """Footprint of one run of a loop in the buffers of one role: the sum over buffers; of several
+    accesses to one buffer, the greatest counts. Each column is computed when it is asked for.
 
     Attributes
     ----------
@@ -200,53 +198,73 @@ class Touch:
     gathers: those of them that move one element of a vector at a time; on a GPU, transactions.
     loose: those of them that lie across two cache lines.
     uses: accesses.
-    moved: the accesses, and the loop.
+    stride: elements by which the loop itself moves an access; the greatest of all.
     """
 
-    elements: Real = 0.0
-    lines: Real = 0.0
-    vectors: Real = 0.0
-    gathers: Real = 0.0
-    loose: Real = 0.0
-    uses: Real = 0.0
-    moved: tuple[tuple[Access, Var | None], ...] = ()
+    def __init__(self, buffers: Sequence[Sequence[_Use]], var: Var | None) -> None:
+        self._buffers, self._var = buffers, var
+
+    @staticmethod
+    def of(
+        roles: Iterable[str], statements: Iterable[Statement], var: Var | None
+    ) -> tuple[Touch, ...]:
+        """Footprints of each role in one run of the loop `var`, by what its statements touch
+        now."""
+        found: dict[str, dict[str, list[_Use]]] = {role: {} for role in roles}
+        for statement in statements:
+            for access in statement.accesses:
+                use = (access, statement.count, access.elements, access.lines)
+                found[access.role].setdefault(access.buffer, []).append(use)
+        return tuple([Touch([*uses.values()], var) if uses else NONE for uses in found.values()])
+
+    def along(self, var: Var) -> Touch:
+        """The footprint of one run of a loop that runs this one once."""
+        return self if self is NONE else Touch(self._buffers, var)
+
+    @functools.cached_property
+    def elements(self) -> Real:
+        return self._greatest(lambda access, elements, lines: elements)
+
+    @functools.cached_property
+    def lines(self) -> Real:
+        return self._greatest(lambda access, elements, lines: lines)
+
+    @functools.cached_property
+    def vectors(self) -> Real:
+        return self._greatest(lambda access, elements, lines: times(access.rate, elements))
+
+    @functools.cached_property
+    def gathers(self) -> Real:
+        return self._greatest(
+            lambda access, elements, lines: times(access.gathers, times(access.rate, elements))
+        )
+
+    @functools.cached_property
+    def loose(self) -> Real:
+        return self._greatest(
+            lambda access, elements, lines: times(access.loose, times(access.rate, elements))
+        )
+
+    @functools.cached_property
+    def uses(self) -> Real:
+        return total(total(count for _, count, _, _ in uses) for uses in self._buffers)
+
+    @functools.cached_property
+    def stride(self) -> Real:
+        strides = [access.stride(self._var) for uses in self._buffers for access, *_ in uses]
+        return functools.reduce(most, strides, 0.0)
 
     @property
     def reuse(self) -> Real:
         """Accesses for each distinct element; 0 if there are none."""
         return self.uses / most(self.elements, 1.0)
 
-    @functools.cached_property
-    def stride(self) -> Real:
-        """Elements by which the loop itself moves an access; the greatest of all."""
-        greatest: Real = 0.0
-        for access, var in self.moved:
-            greatest = most(greatest, access.stride(var))
-        return greatest
-
-    @staticmethod
-    def of(role: str, statements: Iterable[Statement], var: Var | None) -> Touch:
-        """The sum over buffers; of several accesses to one buffer, the greatest counts."""
-        found: dict[str, Touch] = {}
-        for statement in statements:
-            for access in statement.accesses:
-                if access.role == role:
-                    new, old = access.touch(statement.count, var), found.get(access.buffer)
-                    found[access.buffer] = new if old is None else old.joined(new, most)
-        parts = list(found.values())
-        return functools.reduce(lambda a, b: a.joined(b, operator.add), parts) if parts else NONE
-
-    def joined(self, other: Touch, join: Callable[[Real, Real], Real]) -> Touch:
-        """Two touches as one."""
-        return Touch(
-            join(self.elements, other.elements),
-            join(self.lines, other.lines),
-            join(self.vectors, other.vectors),
-            join(self.gathers, other.gathers),
-            join(self.loose, other.loose),
-            self.uses + other.uses,
-            self.moved + other.moved,
+    def _greatest(self, column: Callable[[Access, Real, Real], Real]) -> Real:
+        """The sum over buffers of the greatest of a column."""
+        return total(
+            functools.reduce(most, [column(access, e, n) for access, _, e, n in uses])
+            for uses in self._buffers
         )
 
 
-NONE = Touch()
+NONE = Touch((), None)

@@ -8,7 +8,7 @@ here is operators and ufuncs, so that columns may be those of a `Trace` too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -50,15 +50,21 @@ def most(a: Real, b: Real) -> Real:
     return np.maximum(a, b)
 
 
-def where(mask: Mask, a: Real, b: Real) -> Real:
-    """`a` where the mask holds, else `b`; both finite.
+def chooser(mask: Mask) -> Callable[[Real, Real], Real]:
+    """A function of two columns, both finite: the first one where the mask holds, else the other.
 
     Several times faster than `numpy.where`, whose branches are mispredicted.
     """
     if isinstance(mask, bool):
-        return a if mask else b
+        return lambda a, b: a if mask else b
     share = real(mask)
-    return plus(times(share, a), times(1 - share, b))
+    rest = 1 - share
+    return lambda a, b: plus(times(share, a), times(rest, b))
+
+
+def where(mask: Mask, a: Real, b: Real) -> Real:
+    """`a` where the mask holds, else `b`; both finite."""
+    return chooser(mask)(a, b)
 
 
 def both(a: Mask, b: Mask) -> Mask:

@@ -22,21 +22,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from loopwright.costmodel.features.access import ROLES
+from loopwright.costmodel.features.access import MEMORY, ROLES
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,
     both,
+    chooser,
     log,
     most,
     only,
     real,
     times,
     total,
-    where,
 )
 from loopwright.costmodel.features.context import Context, LoopContext, StoreContext
-from loopwright.costmodel.features.relation import MEMORY, lines
 from loopwright.costmodel.features.summary import Totals
 
 LOOPS = 4
@@ -67,9 +66,9 @@ def inner_loop(nests: Sequence[InnerLoop]) -> list[Real]:
     """The columns of the module's table, in the order of `inner_names`."""
     heaviest, columns = nests[0].operations, nests[0].columns
     for nest in nests[1:]:
-        heavier = nest.operations > heaviest
+        choose = chooser(nest.operations > heaviest)
         heaviest = most(heaviest, nest.operations)
-        columns = [where(heavier, *pair) for pair in zip(nest.columns, columns, strict=True)]
+        columns = [choose(*pair) for pair in zip(nest.columns, columns, strict=True)]
     return list(map(log, [total(nest.loose for nest in nests), *columns]))
 
 
@@ -99,18 +98,17 @@ class _Inside:
 
     def or_else(self, other: _Inside, better: Mask) -> _Inside:
         """The other one where it is better."""
-
-        def chosen(own: Real, others: Real) -> Real:
-            return where(better, others, own)
-
+        if isinstance(better, bool):
+            return other if better else self
+        chosen = chooser(better)
         return _Inside(
-            chosen(self.width, other.width),
-            chosen(self.vectors, other.vectors),
-            chosen(self.rows, other.rows),
-            chosen(self.taps, other.taps),
-            chosen(self.stride, other.stride),
-            chosen(self.count, other.count),
-            tuple(tuple(map(chosen, *pair)) for pair in zip(self.loops, other.loops)),
+            chosen(other.width, self.width),
+            chosen(other.vectors, self.vectors),
+            chosen(other.rows, self.rows),
+            chosen(other.taps, self.taps),
+            chosen(other.stride, self.stride),
+            chosen(other.count, self.count),
+            tuple(tuple(map(chosen, *pair)) for pair in zip(other.loops, self.loops)),
         )
 
     def within(self, loop: LoopContext) -> _Inside:
@@ -119,14 +117,17 @@ class _Inside:
             return replace(self, vectors=loop.extent / self.width)
         if loop.kind == "unrolled":
             moves = both(loop.touch[_REGISTER].stride > 0.0, loop.extent > 1.0)
+            chosen = chooser(moves)
             return replace(
                 self,
-                rows=times(self.rows, where(moves, loop.extent, 1.0)),
-                taps=times(self.taps, where(moves, 1.0, loop.extent)),
+                rows=times(self.rows, chosen(loop.extent, 1.0)),
+                taps=times(self.taps, chosen(1.0, loop.extent)),
                 stride=most(self.stride, only(moves, loop.touch[_BROADCAST].stride)),
             )
+        if loop.same is not None:
+            return self
         repeats = real(loop.extent > 1.0)
-        own = (loop.extent, lines(loop.touch), *(loop.touch[role].stride for role in MEMORY))
+        own = (loop.extent, loop.lines, *(loop.touch[role].stride for role in MEMORY))
         loops = []
         for k, known in enumerate(self.loops):
             chosen = times(repeats, real(self.count == float(k)))

@@ -29,23 +29,23 @@ for the same kind of thresholds, and for the target's first- and second-level ca
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from loopwright.costmodel.features.access import GPU_ROLES, LINE, ROLES, Touch
+from loopwright.costmodel.features.access import GPU_ROLES, LINE, MEMORY, ROLES
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,
     both,
     most,
-    only,
+    real,
+    times,
     total,
     where,
 )
 from loopwright.costmodel.features.context import Context, LoopContext
 
-MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
 BETAS = tuple(2.0 ** (8.5 + 1.5 * t) for t in range(11))
 _BETAS = np.array(BETAS, np.float32)[:, None]
 COLUMNS = ("inside", *(f"{ROLES[r]}.reuse" for r in MEMORY))
@@ -73,9 +73,10 @@ def _relations(nodes: Iterable[Context], runs: Mask) -> list[Real]:
 
 def _of_loop(loop: LoopContext, runs: Mask) -> list[Real]:
     """Relations of a loop and all inside of it; inner loops, of fewer knobs, come first."""
+    loop = loop.same or loop
     runs = both(runs, loop.extent > 0.0)
-    fits = both(lines(loop.touch) * LINE < _BETAS, runs)
-    own = [only(fits, z) for z in _row(loop)]
+    fits = real(both(loop.lines * LINE < _BETAS, runs))
+    own = [times(fits, z) for z in _row(loop)]
     found = _relations(loop.children, runs)
     return [most(*pair) for pair in zip(found, own, strict=True)] if found else own
 
@@ -85,16 +86,12 @@ def _row(loop: LoopContext) -> tuple[Real, ...]:
     return (loop.inside, *reuse)
 
 
-def lines(touch: Sequence[Touch]) -> Real:
-    """Cache lines outside of registers."""
-    return total(touch[r].lines for r in MEMORY)
-
-
 def traffic(node: Context, beta: Real) -> Real:
     """Lines fetched by one run of a node, for a threshold in bytes or several of shape (β, 1)."""
-    fetched = lines(node.touch)
     if not isinstance(node, LoopContext):
-        return fetched
+        return node.lines
+    node = node.same or node
+    fetched = node.lines
     inner = node.extent * total(traffic(child, beta) for child in node.children)
     return where(fetched * LINE < beta, fetched, inner)
 

@@ -51,13 +51,13 @@ from loopwright.costmodel.features.batch_arithmetic import (
     Array,
     Mask,
     Real,
+    chooser,
     log,
     most,
     only,
     real,
     times,
     total,
-    where,
 )
 from loopwright.costmodel.features.context import Context, LoopContext, StoreContext
 from loopwright.costmodel.features.relation import traffic
@@ -73,6 +73,7 @@ WHOLE = ("parallel", "idle", "heap", "nests", "stores", "threads", "lanes", "reg
 _MEMORY = slice(COUNTS.index(ROLES[0]), COUNTS.index("gathers") + 1)
 _REGISTER = ROLES.index("register")
 _ITERATIONS, _CODE, _FLOPS = map(COUNTS.index, ("iterations", "code", "flops"))
+_FLAT = ("unrolled", "vectorized")
 _LOOSE = len(COUNTS)  # counted like these, and no column of this module's
 _FUNCTION_COST = 8.0  # operations on vectors, about
 
@@ -121,10 +122,10 @@ def _tile(c: Mapping[str, Real], tile: Real, target: Target) -> Iterator[Real]:
 def _whole(nests: Sequence[Totals], tree: Tree, target: Target) -> Iterator[Real]:
     most_work, parallel, share = nests[0].counts[0], nests[0].parallel, nests[0].share
     for nest in nests[1:]:
-        heavier = nest.counts[0] > most_work
+        choose = chooser(nest.counts[0] > most_work)
         most_work = most(most_work, nest.counts[0])
-        parallel = where(heavier, nest.parallel, parallel)
-        share = where(heavier, nest.share, share)
+        parallel = choose(nest.parallel, parallel)
+        share = choose(nest.share, share)
     yield parallel
     yield share * float(target.threads)
     yield heap(tree.body)
@@ -192,9 +193,14 @@ def _count(node: Context, kept: bool = False) -> tuple[list[Real], Real]:
     """
     if isinstance(node, StoreContext):
         return _of_store(node, kept), 0.0
-    flat = node.kind in ("unrolled", "vectorized")
+    flat = node.kind in _FLAT
+    first = node.children[0]
+    if flat and node.same and isinstance(first, LoopContext) and first.kind in _FLAT:
+        return _count(first, kept)
     inner = [_count(child, kept or flat) for child in node.children]
-    once = [total(parts) for parts in zip(*(counts for counts, _ in inner), strict=True)]
+    once = inner[0][0]
+    if len(inner) > 1:
+        once = [total(parts) for parts in zip(*(counts for counts, _ in inner), strict=True)]
     counts = [times(c, node.extent) for c in once]
     if not flat:
         counts[_ITERATIONS] = counts[_ITERATIONS] + node.extent
