@@ -14,6 +14,7 @@ from loopwright.costmodel.features.batch_arithmetic import (
     magnitude,
     most,
     only,
+    plus,
     real,
     remainder,
     times,
@@ -56,7 +57,7 @@ class Axis:
     choices: Real = 1.0
     places: Real = 1.0
     distinct: Real = 1.0
-    sofar: tuple[Real, Real, Mask] = (1.0, 1.0, True)
+    sofar: tuple[Real, Real, Mask] = (1.0, 1.0, False)
 
     def widen(self, step: Real, extent: Real) -> None:
         """Enter a loop that moves the subscript by `step`."""
@@ -116,7 +117,8 @@ class Access:
                 axes.append(Axis(extent, stride, slope))
                 stride = times(stride, extent)
         new = Access(key, buffer.name, role, float(item_bytes(buffer.dtype)), tuple(axes))
-        new._measure(0)
+        if not all(isinstance(axis.extent, float) for axis in axes):
+            new._measure(0)  # some may be whole
         step = new.stride(lane)
         new.rate = where(step == 1.0, 1.0 / width, 1.0)
         new.gathers = where(step > 1.0, most(least(width - 1.0, 1.0), 0.0), 0.0)
@@ -137,19 +139,15 @@ class Access:
                 moves = moves + times(axis.slopes[var], axis.stride)
         return magnitude(moves)
 
-    def widen(self, var: Var, extent: Real) -> None:
-        """Enter a loop."""
+    def widen(self, var: Var, extent: Real, alive: Real = 1.0) -> None:
+        """Enter a loop; forget what is touched where it is not `alive`, but has no iterations."""
         moved = [place for place, axis in enumerate(self.axes) if var in axis.slopes]
         for place in moved:
             axis = self.axes[place]
             axis.widen(magnitude(axis.slopes[var]), extent)
-        if moved:
-            self._measure(moved[0])
-
-    def kill(self, alive: Real) -> None:
-        """Forget what is touched by configs for which a loop has no iterations."""
         self.alive = times(self.alive, alive)
-        self._measure(len(self.axes))
+        if moved or not isinstance(alive, float):
+            self._measure(moved[0] if moved else len(self.axes))
 
     def _measure(self, first: int) -> None:
         """Elements, and cache lines: runs of contiguous elements, each starting anywhere.
@@ -174,12 +172,14 @@ class Statement:
     def repeat(self, var: Var, extent: Real, mean: Real) -> None:
         """Enter a loop of at most `extent` and on average `mean` iterations."""
         self.count = times(self.count, mean)
-        dead = not isinstance(extent, float) and not extent.all()
+        alive: Real = 1.0
+        if isinstance(extent, float):
+            if extent == 1.0:
+                return
+        elif not extent.all():
+            extent, alive = most(extent, 1.0), least(extent, 1.0)
         for access in self.accesses:
-            if not isinstance(extent, float) or extent != 1.0:
-                access.widen(var, most(extent, 1.0) if dead else extent)
-            if dead:
-                access.kill(least(extent, 1.0))
+            access.widen(var, extent, alive)
 
 
 _Use = tuple[Access, Real, Real, Real]
@@ -201,8 +201,11 @@ class Touch:
     stride: elements by which the loop itself moves an access; the greatest of all.
     """
 
-    def __init__(self, buffers: Sequence[Sequence[_Use]], var: Var | None) -> None:
+    def __init__(
+        self, buffers: Sequence[Sequence[_Use]], var: Var | None, lines: Real | None = None
+    ) -> None:
         self._buffers, self._var = buffers, var
+        self.lines = self._total(lambda use: use[3]) if lines is None else lines
 
     @staticmethod
     def of(
@@ -219,31 +222,23 @@ class Touch:
 
     def along(self, var: Var) -> Touch:
         """The footprint of one run of a loop that runs this one once."""
-        return self if self is NONE else Touch(self._buffers, var)
+        return self if self is NONE else Touch(self._buffers, var, self.lines)
 
     @functools.cached_property
     def elements(self) -> Real:
-        return self._greatest(lambda access, elements, lines: elements)
-
-    @functools.cached_property
-    def lines(self) -> Real:
-        return self._greatest(lambda access, elements, lines: lines)
+        return self._total(lambda use: use[2])
 
     @functools.cached_property
     def vectors(self) -> Real:
-        return self._greatest(lambda access, elements, lines: times(access.rate, elements))
+        return self._total(_vectors)
 
     @functools.cached_property
     def gathers(self) -> Real:
-        return self._greatest(
-            lambda access, elements, lines: times(access.gathers, times(access.rate, elements))
-        )
+        return self._total(lambda use: times(use[0].gathers, _vectors(use)))
 
     @functools.cached_property
     def loose(self) -> Real:
-        return self._greatest(
-            lambda access, elements, lines: times(access.loose, times(access.rate, elements))
-        )
+        return self._total(lambda use: times(use[0].loose, _vectors(use)))
 
     @functools.cached_property
     def uses(self) -> Real:
@@ -259,12 +254,17 @@ class Touch:
         """Accesses for each distinct element; 0 if there are none."""
         return self.uses / most(self.elements, 1.0)
 
-    def _greatest(self, column: Callable[[Access, Real, Real], Real]) -> Real:
+    def _total(self, column: Callable[[_Use], Real]) -> Real:
         """The sum over buffers of the greatest of a column."""
-        return total(
-            functools.reduce(most, [column(access, e, n) for access, _, e, n in uses])
-            for uses in self._buffers
-        )
+        result: Real = 0.0
+        for uses in self._buffers:
+            result = plus(result, functools.reduce(most, map(column, uses)))
+        return result
+
+
+def _vectors(use: _Use) -> Real:
+    access, _, elements, _ = use
+    return times(access.rate, elements)
 
 
 NONE = Touch((), None)

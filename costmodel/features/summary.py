@@ -51,13 +51,13 @@ from loopwright.costmodel.features.batch_arithmetic import (
     Array,
     Mask,
     Real,
-    chooser,
     log,
     most,
     only,
     real,
     times,
     total,
+    where,
 )
 from loopwright.costmodel.features.context import Context, LoopContext, StoreContext
 from loopwright.costmodel.features.relation import traffic
@@ -122,10 +122,10 @@ def _tile(c: Mapping[str, Real], tile: Real, target: Target) -> Iterator[Real]:
 def _whole(nests: Sequence[Totals], tree: Tree, target: Target) -> Iterator[Real]:
     most_work, parallel, share = nests[0].counts[0], nests[0].parallel, nests[0].share
     for nest in nests[1:]:
-        choose = chooser(nest.counts[0] > most_work)
+        heavier = nest.counts[0] > most_work
         most_work = most(most_work, nest.counts[0])
-        parallel = choose(nest.parallel, parallel)
-        share = choose(nest.share, share)
+        parallel = where(heavier, nest.parallel, parallel)
+        share = where(heavier, nest.share, share)
     yield parallel
     yield share * float(target.threads)
     yield heap(tree.body)
@@ -201,7 +201,7 @@ def _count(node: Context, kept: bool = False) -> tuple[list[Real], Real]:
     once = inner[0][0]
     if len(inner) > 1:
         once = [total(parts) for parts in zip(*(counts for counts, _ in inner), strict=True)]
-    counts = [times(c, node.extent) for c in once]
+    counts = list(once) if node.same else [times(c, node.extent) for c in once]
     if not flat:
         counts[_ITERATIONS] = counts[_ITERATIONS] + node.extent
         counts[_CODE] = only(_runs(node), once[_CODE])
