@@ -41,7 +41,6 @@ class Axis:
     Attributes
     ----------
     extent: of the buffer.
-    stride: elements from one place to the next.
     slopes: by how much each loop moves the subscript.
     reach: places from the first to the last one touched, if the buffer did not end.
     choices: the product of the extents that move the subscript.
@@ -51,7 +50,6 @@ class Axis:
     """
 
     extent: Real
-    stride: Real
     slopes: Slopes
     reach: Real = 1.0
     choices: Real = 1.0
@@ -83,6 +81,7 @@ class Access:
     ----------
     key: the same for accesses of one store that touch the same elements, give or take a few.
     axes: of the buffer, the innermost one first, those of one element left out.
+    steps: elements by which one iteration of each loop moves it.
     rate: vector operations per distinct element: 1 / width where neighbours share a vector.
     gathers: how many of an operation are neither a vector nor a broadcast: 1 or 0; on a GPU, the
         transactions of memory that one operation of a warp takes (`lanes`).
@@ -97,6 +96,7 @@ class Access:
     role: str
     item: float
     axes: tuple[Axis, ...]
+    steps: Slopes
     rate: Real = 1.0
     gathers: Real = 0.0
     loose: Real = 0.0
@@ -111,12 +111,16 @@ class Access:
         """An access that no loop has widened yet; `lane` is a vector loop of `width` elements."""
         key = (buffer.name, role, tuple(map(frozenset, slopes)))
         axes: list[Axis] = []
+        steps: dict[Var, Real] = {}
         stride: Real = 1.0
         for extent, slope in zip(map(real, reversed(buffer.shape)), reversed(slopes), strict=True):
             if not isinstance(extent, float) or extent > 1.0:
-                axes.append(Axis(extent, stride, slope))
+                axes.append(Axis(extent, slope))
+                for var, step in slope.items():
+                    steps[var] = plus(steps.get(var, 0.0), times(step, stride))
                 stride = times(stride, extent)
-        new = Access(key, buffer.name, role, float(item_bytes(buffer.dtype)), tuple(axes))
+        item = float(item_bytes(buffer.dtype))
+        new = Access(key, buffer.name, role, item, tuple(axes), steps)
         if not all(isinstance(axis.extent, float) for axis in axes):
             new._measure(0)  # some may be whole
         step = new.stride(lane)
@@ -127,21 +131,18 @@ class Access:
         return new
 
     def _loose(self, lane: Var, width: Real) -> Real:
-        others = {var for axis in self.axes for var in axis.slopes if var != lane}
-        left = total(remainder(self.stride(var), width) for var in others)
+        left = total(remainder(self.stride(var), width) for var in self.steps if var != lane)
         return only(left > 0.0, width * (self.item / LINE))
 
     def stride(self, var: Var | None) -> Real:
         """Elements by which one iteration of a loop moves the access; 0 for no loop."""
-        moves: Real = 0.0
-        for axis in self.axes:
-            if var is not None and var in axis.slopes:
-                moves = moves + times(axis.slopes[var], axis.stride)
-        return magnitude(moves)
+        return 0.0 if var is None or var not in self.steps else magnitude(self.steps[var])
 
     def widen(self, var: Var, extent: Real, alive: Real = 1.0) -> None:
         """Enter a loop; forget what is touched where it is not `alive`, but has no iterations."""
-        moved = [place for place, axis in enumerate(self.axes) if var in axis.slopes]
+        moved: list[int] = []
+        if var in self.steps:
+            moved = [place for place, axis in enumerate(self.axes) if var in axis.slopes]
         for place in moved:
             axis = self.axes[place]
             axis.widen(magnitude(axis.slopes[var]), extent)
@@ -224,27 +225,27 @@ class Touch:
         """The footprint of one run of a loop that runs this one once."""
         return self if self is NONE else Touch(self._buffers, var, self.lines)
 
-    @functools.cached_property
+    @property
     def elements(self) -> Real:
         return self._total(lambda use: use[2])
 
-    @functools.cached_property
+    @property
     def vectors(self) -> Real:
         return self._total(_vectors)
 
-    @functools.cached_property
+    @property
     def gathers(self) -> Real:
         return self._total(lambda use: times(use[0].gathers, _vectors(use)))
 
-    @functools.cached_property
+    @property
     def loose(self) -> Real:
         return self._total(lambda use: times(use[0].loose, _vectors(use)))
 
-    @functools.cached_property
+    @property
     def uses(self) -> Real:
-        return total(total(count for _, count, _, _ in uses) for uses in self._buffers)
+        return total([total([count for _, count, _, _ in uses]) for uses in self._buffers])
 
-    @functools.cached_property
+    @property
     def stride(self) -> Real:
         strides = [access.stride(self._var) for uses in self._buffers for access, *_ in uses]
         return functools.reduce(most, strides, 0.0)

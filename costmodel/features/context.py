@@ -104,7 +104,7 @@ class _Touching:
     @functools.cached_property
     def lines(self) -> Real:
         """Cache lines outside of registers that one run touches."""
-        return total(self.touch[r].lines for r in MEMORY)
+        return total([self.touch[r].lines for r in MEMORY])
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +234,7 @@ class Walk:
             return LoopContext(*own, same.inside, touch, children, same=same), statements
         for statement in statements:
             statement.repeat(loop.var, extent, mean)
-        inside = total(s.count for s in statements)
+        inside = total([s.count for s in statements])
         touch = Touch.of(self.roles, statements, loop.var)
         return LoopContext(*own, inside, touch, children), statements
 

@@ -101,7 +101,7 @@ def traffic(node: Context, beta: Real) -> Real:
         return node.lines
     node = node.same or node
     fetched = node.lines
-    inner = node.extent * total(traffic(child, beta) for child in node.children)
+    inner = node.extent * total([traffic(child, beta) for child in node.children])
     return where(fetched * LINE < beta, fetched, inner)
 
 
