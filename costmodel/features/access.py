@@ -258,8 +258,11 @@ class Touch:
     def _total(self, column: Callable[[_Use], Real]) -> Real:
         """The sum over buffers of the greatest of a column."""
         result: Real = 0.0
-        for uses in self._buffers:
-            result = plus(result, functools.reduce(most, map(column, uses)))
+        for first, *others in self._buffers:
+            greatest = column(first)
+            for use in others:
+                greatest = most(greatest, column(use))
+            result = plus(result, greatest)
         return result
 
 

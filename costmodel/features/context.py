@@ -263,7 +263,10 @@ class Walk:
         for term, coefficient in value.terms:
             factor = real(coefficient)
             if isinstance(term, Var):
-                inner = self.lets.get(term, {term: 1.0})
+                inner = self.lets.get(term)
+                if inner is None:
+                    result[term] = plus(result.get(term, 0.0), factor)
+                    continue
             else:
                 inner = self.linear(term.value)
                 factor = factor / (real(term.divisor) if isinstance(term, Quotient) else 1)
