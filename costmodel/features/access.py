@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -247,8 +247,10 @@ class Touch:
 
     @property
     def stride(self) -> Real:
-        strides = [access.stride(self._var) for uses in self._buffers for access, *_ in uses]
-        return functools.reduce(most, strides, 0.0)
+        greatest: Real = 0.0
+        for access, *_ in itertools.chain(*self._buffers):
+            greatest = most(greatest, access.stride(self._var))
+        return greatest
 
     @property
     def reuse(self) -> Real:

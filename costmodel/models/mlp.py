@@ -121,7 +121,8 @@ class MLP(Residual):
 def _one_thread() -> AbstractContextManager[object]:
     """Multiply matrices with one thread within. Products are small: threads would wait for each
     other, and spin for a while after each product, where a search has other work."""
-    return _controller().limit(limits=1)
+    limit: AbstractContextManager[object] = _controller().limit(limits=1)
+    return limit
 
 
 @functools.cache
