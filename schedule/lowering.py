@@ -101,7 +101,8 @@ class _Lowering:
     def __init__(
         self, sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
     ) -> None:
-        self.sketch, self.target, self.values, self.n = sketch, target, values, n
+        self.sketch, self.target, self.n = sketch, target, n
+        self.values = values_of(sketch, values)
         self.constants = constants_of(sketch.workload, sketch.groups)
         self.storage = Storage(sketch.workload, self.constants)
 
@@ -121,13 +122,10 @@ class _Lowering:
             number += len(group.nests)
         return assembled(self.n, self.sketch.workload, self.storage, prepare, body, _copied)
 
-    def _values(self, number: int) -> dict[str, tuple[Column, ...]]:
-        return values_of(self.sketch, self.values, number)
-
     def _pack(self, sketch: NestSketch, number: int) -> tuple[list[Stmt], list[Stmt]]:
         prepare: list[Stmt] = []
         body: list[Stmt] = []
-        tile = dict(zip(sketch.tile, self._values(number).get("tile", ()), strict=True))
+        tile = dict(zip(sketch.tile, self.values[number].get("tile", ()), strict=True))
         for packed in sketch.packed:
             constant = packed.tensor.name in self.constants
             part = "prepare" if constant else "body"
@@ -164,10 +162,16 @@ class _Lowering:
                 inner += self._group(item, own, at, part)
                 continue
             which, sketch = next(left)
-            values = self._values(which)
             constant = group.prefetch if item is group.body[-1] else ()
             nest = NestLowering(
-                sketch, values, self.storage, part, self.target, at, which, constant
+                sketch,
+                self.values[which],
+                self.storage,
+                part,
+                self.target,
+                at,
+                which,
+                constant,
             )
             inner += nest.lower()
         for axis, var in reversed(rows.items()):

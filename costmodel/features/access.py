@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import operator
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from loopwright.costmodel.features.batch_arithmetic import (
     magnitude,
     most,
     only,
+    plus,
     real,
     remainder,
     times,
@@ -27,19 +27,20 @@ from loopwright.schedule.tree.grammar import Buffer, Var
 ROLES = ("written", "register", "vector", "broadcast")
 GPU_ROLES = ("written", "register", "shared", "global")
 """Their places are those of `ROLES`: what is written comes first, then registers."""
+MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
+"""Places of the roles that are not registers."""
 LINE = 64.0  # bytes of a cache line
 
 Slopes = Mapping[Var, Real]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Axis:
     """Footprint along one axis of a buffer.
 
     Attributes
     ----------
     extent: of the buffer.
-    stride: elements from one place to the next.
     slopes: by how much each loop moves the subscript.
     reach: places from the first to the last one touched, if the buffer did not end.
     choices: the product of the extents that move the subscript.
@@ -49,13 +50,12 @@ class Axis:
     """
 
     extent: Real
-    stride: Real
     slopes: Slopes
     reach: Real = 1.0
     choices: Real = 1.0
     places: Real = 1.0
     distinct: Real = 1.0
-    sofar: tuple[Real, Real, Mask] = (1.0, 1.0, True)
+    sofar: tuple[Real, Real, Mask] = (1.0, 1.0, False)
 
     def widen(self, step: Real, extent: Real) -> None:
         """Enter a loop that moves the subscript by `step`."""
@@ -73,7 +73,7 @@ class Axis:
         self.sofar = times(elements, self.distinct), run, whole
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Access:
     """One access to a buffer of one store, over the loops that have been entered so far.
 
@@ -81,6 +81,7 @@ class Access:
     ----------
     key: the same for accesses of one store that touch the same elements, give or take a few.
     axes: of the buffer, the innermost one first, those of one element left out.
+    steps: elements by which one iteration of each loop moves it.
     rate: vector operations per distinct element: 1 / width where neighbours share a vector.
     gathers: how many of an operation are neither a vector nor a broadcast: 1 or 0; on a GPU, the
         transactions of memory that one operation of a warp takes (`lanes`).
@@ -95,6 +96,7 @@ class Access:
     role: str
     item: float
     axes: tuple[Axis, ...]
+    steps: Slopes
     rate: Real = 1.0
     gathers: Real = 0.0
     loose: Real = 0.0
@@ -109,13 +111,18 @@ class Access:
         """An access that no loop has widened yet; `lane` is a vector loop of `width` elements."""
         key = (buffer.name, role, tuple(map(frozenset, slopes)))
         axes: list[Axis] = []
+        steps: dict[Var, Real] = {}
         stride: Real = 1.0
         for extent, slope in zip(map(real, reversed(buffer.shape)), reversed(slopes), strict=True):
             if not isinstance(extent, float) or extent > 1.0:
-                axes.append(Axis(extent, stride, slope))
+                axes.append(Axis(extent, slope))
+                for var, step in slope.items():
+                    steps[var] = plus(steps.get(var, 0.0), times(step, stride))
                 stride = times(stride, extent)
-        new = Access(key, buffer.name, role, float(item_bytes(buffer.dtype)), tuple(axes))
-        new._measure(0)
+        item = float(item_bytes(buffer.dtype))
+        new = Access(key, buffer.name, role, item, tuple(axes), steps)
+        if not all(isinstance(axis.extent, float) for axis in axes):
+            new._measure(0)  # some may be whole
         step = new.stride(lane)
         new.rate = where(step == 1.0, 1.0 / width, 1.0)
         new.gathers = where(step > 1.0, most(least(width - 1.0, 1.0), 0.0), 0.0)
@@ -124,38 +131,24 @@ class Access:
         return new
 
     def _loose(self, lane: Var, width: Real) -> Real:
-        others = {var for axis in self.axes for var in axis.slopes if var != lane}
-        left = total(remainder(self.stride(var), width) for var in others)
+        left = total(remainder(self.stride(var), width) for var in self.steps if var != lane)
         return only(left > 0.0, width * (self.item / LINE))
 
     def stride(self, var: Var | None) -> Real:
         """Elements by which one iteration of a loop moves the access; 0 for no loop."""
-        moves: Real = 0.0
-        for axis in self.axes:
-            if var is not None and var in axis.slopes:
-                moves = moves + times(axis.slopes[var], axis.stride)
-        return magnitude(moves)
+        return 0.0 if var is None or var not in self.steps else magnitude(self.steps[var])
 
-    def widen(self, var: Var, extent: Real) -> None:
-        """Enter a loop."""
-        moved = [place for place, axis in enumerate(self.axes) if var in axis.slopes]
+    def widen(self, var: Var, extent: Real, alive: Real = 1.0) -> None:
+        """Enter a loop; forget what is touched where it is not `alive`, but has no iterations."""
+        moved: list[int] = []
+        if var in self.steps:
+            moved = [place for place, axis in enumerate(self.axes) if var in axis.slopes]
         for place in moved:
             axis = self.axes[place]
             axis.widen(magnitude(axis.slopes[var]), extent)
-        if moved:
-            self._measure(moved[0])
-
-    def kill(self, alive: Real) -> None:
-        """Forget what is touched by configs for which a loop has no iterations."""
         self.alive = times(self.alive, alive)
-        self._measure(len(self.axes))
-
-    def touch(self, uses: Real, var: Var | None) -> Touch:
-        """Footprint of `uses` accesses in one run of the loop `var`."""
-        vectors = times(self.rate, self.elements)
-        gathers = times(self.gathers, vectors)
-        loose = times(self.loose, vectors)
-        return Touch(self.elements, self.lines, vectors, gathers, loose, uses, ((self, var),))
+        if moved or not isinstance(alive, float):
+            self._measure(moved[0] if moved else len(self.axes))
 
     def _measure(self, first: int) -> None:
         """Elements, and cache lines: runs of contiguous elements, each starting anywhere.
@@ -169,7 +162,7 @@ class Access:
             self.lines = self.elements * (share + (1.0 - share) / run)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Statement:
     """A store with its accesses; `count` is how often the loops entered so far execute it."""
 
@@ -180,17 +173,23 @@ class Statement:
     def repeat(self, var: Var, extent: Real, mean: Real) -> None:
         """Enter a loop of at most `extent` and on average `mean` iterations."""
         self.count = times(self.count, mean)
-        dead = not isinstance(extent, float) and not extent.all()
+        alive: Real = 1.0
+        if isinstance(extent, float):
+            if extent == 1.0:
+                return
+        elif not extent.all():
+            extent, alive = most(extent, 1.0), least(extent, 1.0)
         for access in self.accesses:
-            if not isinstance(extent, float) or extent != 1.0:
-                access.widen(var, most(extent, 1.0) if dead else extent)
-            if dead:
-                access.kill(least(extent, 1.0))
+            access.widen(var, extent, alive)
 
 
-@dataclass(frozen=True, eq=False)
+_Use = tuple[Access, Real, Real, Real]
+"""An access, how often it happens, and its elements and lines by then."""
+
+
 class Touch:
-    """Footprint of one run of a loop in the buffers of one role.
+    """Footprint of one run of a loop in the buffers of one role: the sum over buffers; of several
+    accesses to one buffer, the greatest counts. Each column is computed when it is asked for.
 
     Attributes
     ----------
@@ -200,53 +199,78 @@ class Touch:
     gathers: those of them that move one element of a vector at a time; on a GPU, transactions.
     loose: those of them that lie across two cache lines.
     uses: accesses.
-    moved: the accesses, and the loop.
+    stride: elements by which the loop itself moves an access; the greatest of all.
     """
 
-    elements: Real = 0.0
-    lines: Real = 0.0
-    vectors: Real = 0.0
-    gathers: Real = 0.0
-    loose: Real = 0.0
-    uses: Real = 0.0
-    moved: tuple[tuple[Access, Var | None], ...] = ()
+    def __init__(
+        self, buffers: Sequence[Sequence[_Use]], var: Var | None, lines: Real | None = None
+    ) -> None:
+        self._buffers, self._var = buffers, var
+        self.lines = self._total(lambda use: use[3]) if lines is None else lines
+
+    @staticmethod
+    def of(
+        roles: Iterable[str], statements: Iterable[Statement], var: Var | None
+    ) -> tuple[Touch, ...]:
+        """Footprints of each role in one run of the loop `var`, by what its statements touch
+        now."""
+        found: dict[str, dict[str, list[_Use]]] = {role: {} for role in roles}
+        for statement in statements:
+            for access in statement.accesses:
+                use = (access, statement.count, access.elements, access.lines)
+                found[access.role].setdefault(access.buffer, []).append(use)
+        return tuple([Touch([*uses.values()], var) if uses else NONE for uses in found.values()])
+
+    def along(self, var: Var) -> Touch:
+        """The footprint of one run of a loop that runs this one once."""
+        return self if self is NONE else Touch(self._buffers, var, self.lines)
+
+    @property
+    def elements(self) -> Real:
+        return self._total(lambda use: use[2])
+
+    @property
+    def vectors(self) -> Real:
+        return self._total(_vectors)
+
+    @property
+    def gathers(self) -> Real:
+        return self._total(lambda use: times(use[0].gathers, _vectors(use)))
+
+    @property
+    def loose(self) -> Real:
+        return self._total(lambda use: times(use[0].loose, _vectors(use)))
+
+    @property
+    def uses(self) -> Real:
+        return total([total([count for _, count, _, _ in uses]) for uses in self._buffers])
+
+    @property
+    def stride(self) -> Real:
+        greatest: Real = 0.0
+        for access, *_ in itertools.chain(*self._buffers):
+            greatest = most(greatest, access.stride(self._var))
+        return greatest
 
     @property
     def reuse(self) -> Real:
         """Accesses for each distinct element; 0 if there are none."""
         return self.uses / most(self.elements, 1.0)
 
-    @functools.cached_property
-    def stride(self) -> Real:
-        """Elements by which the loop itself moves an access; the greatest of all."""
-        greatest: Real = 0.0
-        for access, var in self.moved:
-            greatest = most(greatest, access.stride(var))
-        return greatest
-
-    @staticmethod
-    def of(role: str, statements: Iterable[Statement], var: Var | None) -> Touch:
-        """The sum over buffers; of several accesses to one buffer, the greatest counts."""
-        found: dict[str, Touch] = {}
-        for statement in statements:
-            for access in statement.accesses:
-                if access.role == role:
-                    new, old = access.touch(statement.count, var), found.get(access.buffer)
-                    found[access.buffer] = new if old is None else old.joined(new, most)
-        parts = list(found.values())
-        return functools.reduce(lambda a, b: a.joined(b, operator.add), parts) if parts else NONE
-
-    def joined(self, other: Touch, join: Callable[[Real, Real], Real]) -> Touch:
-        """Two touches as one."""
-        return Touch(
-            join(self.elements, other.elements),
-            join(self.lines, other.lines),
-            join(self.vectors, other.vectors),
-            join(self.gathers, other.gathers),
-            join(self.loose, other.loose),
-            self.uses + other.uses,
-            self.moved + other.moved,
-        )
+    def _total(self, column: Callable[[_Use], Real]) -> Real:
+        """The sum over buffers of the greatest of a column."""
+        result: Real = 0.0
+        for first, *others in self._buffers:
+            greatest = column(first)
+            for use in others:
+                greatest = most(greatest, column(use))
+            result = plus(result, greatest)
+        return result
 
 
-NONE = Touch()
+def _vectors(use: _Use) -> Real:
+    access, _, elements, _ = use
+    return times(access.rate, elements)
+
+
+NONE = Touch((), None)

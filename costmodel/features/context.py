@@ -44,12 +44,20 @@ nothing to what stands around them, as if they were absent.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loopwright.costmodel.features.access import GPU_ROLES, ROLES, Access, Statement, Touch
+from loopwright.costmodel.features.access import (
+    GPU_ROLES,
+    MEMORY,
+    ROLES,
+    Access,
+    Statement,
+    Touch,
+)
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,
@@ -58,7 +66,9 @@ from loopwright.costmodel.features.batch_arithmetic import (
     log,
     most,
     only,
+    plus,
     real,
+    times,
     total,
 )
 from loopwright.dsl.dtypes import item_bytes
@@ -86,8 +96,19 @@ IDENTIFIERS = 255
 """Names of loop variables that are told apart."""
 
 
+class _Touching:
+    """What touches memory."""
+
+    touch: tuple[Touch, ...]
+
+    @functools.cached_property
+    def lines(self) -> Real:
+        """Cache lines outside of registers that one run touches."""
+        return total([self.touch[r].lines for r in MEMORY])
+
+
 @dataclass(frozen=True, eq=False)
-class StoreContext:
+class StoreContext(_Touching):
     """A store: its arithmetic operations, calls of elementary functions, and vector width; or
     another statement of a GPU: its products of matrix tiles, or of barriers, one."""
 
@@ -100,9 +121,10 @@ class StoreContext:
 
 
 @dataclass(frozen=True, eq=False)
-class LoopContext:
+class LoopContext(_Touching):
     """A loop, with what one run of it does: columns of the module's table, not transformed. For a
-    GPU also the bytes of shared memory and the registers of 4 bytes that are allocated inside."""
+    GPU also the bytes of shared memory and the registers of 4 bytes that are allocated inside.
+    Where it runs another loop once, and nothing else, `same` is that one, or that one's."""
 
     kind: str
     extent: Real
@@ -114,6 +136,7 @@ class LoopContext:
     children: tuple[Context, ...]
     shared: Real = 0.0
     registers: Real = 0.0
+    same: LoopContext | None = None
 
     def loops(self) -> Iterator[LoopContext]:
         """This loop and all inside of it, in the order in which they are written."""
@@ -186,9 +209,9 @@ class Walk:
             if isinstance(stmt, Let):
                 self.let(stmt)
             elif isinstance(stmt, Store):
-                statement = self.store(stmt)
-                statements.append(statement)
-                nodes.append(self.store_context(stmt, statement))
+                parts = list(walk(stmt.value))
+                statements.append(self.store(stmt, parts))
+                nodes.append(self.store_context(parts, statements[-1]))
             elif isinstance(stmt, Loop) and isinstance(stmt.body[0], Prefetch):
                 continue  # hints, which are no work
             elif isinstance(stmt, Loop) and (inner := self.loop(stmt, outside)) is not None:
@@ -205,12 +228,15 @@ class Walk:
         self.path.append(loop)
         children, statements = self.block(loop.body, outside * mean)
         self.path.pop()
+        own = (loop.kind, mean, len(self.path), self.identifier(loop.var), outside)
+        if (same := _once(extent, mean, children)) is not None:
+            touch = tuple([t.along(loop.var) for t in same.touch])
+            return LoopContext(*own, same.inside, touch, children, same=same), statements
         for statement in statements:
             statement.repeat(loop.var, extent, mean)
-        inside = total(s.count for s in statements)
-        touch = tuple(Touch.of(role, statements, loop.var) for role in self.roles)
-        own = (loop.kind, mean, len(self.path), self.identifier(loop.var))
-        return LoopContext(*own, outside, inside, touch, children), statements
+        inside = total([s.count for s in statements])
+        touch = Touch.of(self.roles, statements, loop.var)
+        return LoopContext(*own, inside, touch, children), statements
 
     def identifier(self, var: Var) -> int:
         """A number for a loop's variable: axes count by the order in which they come."""
@@ -237,22 +263,26 @@ class Walk:
         for term, coefficient in value.terms:
             factor = real(coefficient)
             if isinstance(term, Var):
-                inner = self.lets.get(term, {term: 1.0})
+                inner = self.lets.get(term)
+                if inner is None:
+                    result[term] = plus(result.get(term, 0.0), factor)
+                    continue
             else:
                 inner = self.linear(term.value)
                 factor = factor / (real(term.divisor) if isinstance(term, Quotient) else 1)
             for var, slope in inner.items():
-                result[var] = result.get(var, 0.0) + factor * slope
+                result[var] = plus(result.get(var, 0.0), times(factor, slope))
         return result
 
-    def store(self, store: Store) -> Statement:
+    def store(self, store: Store, parts: Iterable[Expr]) -> Statement:
+        """A store of a value of these parts."""
         innermost = self.path[-1] if self.path else None
         width: Real = 1.0
         if innermost is not None and innermost.kind == "vectorized":
             width = most(self.width(store.buffer.dtype, self.extents[innermost.var]), 1.0)
         lane = None if innermost is None else innermost.var
         accesses = [self.access(store.buffer, store.index, True, lane, width)]
-        for part in walk(store.value):
+        for part in parts:
             if isinstance(part, Load):
                 written = part.buffer.name == store.buffer.name
                 accesses.append(self.access(part.buffer, part.index, written, lane, width))
@@ -275,15 +305,23 @@ class Walk:
             return "register"
         return "written" if written else "vector" if moves else "broadcast"
 
-    def store_context(self, store: Store, statement: Statement) -> StoreContext:
-        parts = list(walk(store.value))
-        touch = tuple(Touch.of(role, [statement], None) for role in self.roles)
+    def store_context(self, parts: Sequence[Expr], statement: Statement) -> StoreContext:
+        touch = Touch.of(self.roles, [statement], None)
         return StoreContext(
             float(sum(map(is_arithmetic, parts))),
             float(sum(map(is_function, parts))),
             statement.width,
             touch,
         )
+
+
+def _once(extent: Real, mean: Real, children: Sequence[Context]) -> LoopContext | None:
+    """The loop that a loop of these extents and this body runs once, if it does nothing else."""
+    if not (isinstance(extent, float) and isinstance(mean, float) and extent == mean == 1.0):
+        return None
+    if len(children) != 1 or not isinstance(children[0], LoopContext):
+        return None
+    return children[0].same or children[0]
 
 
 def is_arithmetic(part: Expr) -> bool:

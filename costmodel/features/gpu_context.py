@@ -180,7 +180,7 @@ class GpuWalk(Walk):
     def _context(
         self, statements: Sequence[Statement], products: float = 0.0, barriers: float = 0.0
     ) -> StoreContext:
-        touch = tuple(Touch.of(role, statements, None) for role in self.roles)
+        touch = Touch.of(self.roles, statements, None)
         return StoreContext(0.0, 0.0, 1.0, touch, products, barriers)
 
 

@@ -53,7 +53,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loopwright.costmodel.features.access import GPU_ROLES, LINE
+from loopwright.costmodel.features.access import GPU_ROLES, LINE, MEMORY
 from loopwright.costmodel.features.batch_arithmetic import (
     Real,
     both,
@@ -67,7 +67,6 @@ from loopwright.costmodel.features.batch_arithmetic import (
 )
 from loopwright.costmodel.features.context import Context, LoopContext, StoreContext
 from loopwright.costmodel.features.gpu_memory import LANES, SECTOR
-from loopwright.costmodel.features.relation import MEMORY, lines
 from loopwright.costmodel.features.summary import heap
 from loopwright.schedule.target import Gpu, Target
 from loopwright.schedule.tree.grammar import MATRIX, Tree
@@ -199,8 +198,8 @@ def _kernel(node: LoopContext, gpu: Gpu) -> _Kernel:
         counts,
         busiest,
         busiest * _cycles(c),
-        times(blocks, lines(block.touch)),
-        lines(whole.touch),
+        times(blocks, block.lines),
+        whole.lines,
         blocks * threads * (operations / LANES),
         blocks * warps * c["sectors"],
         [

@@ -20,9 +20,10 @@ around the store that runs most often count, from the innermost one outwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from loopwright.costmodel.features.access import ROLES
+from loopwright.costmodel.features.access import MEMORY, ROLES
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,
@@ -36,7 +37,6 @@ from loopwright.costmodel.features.batch_arithmetic import (
     where,
 )
 from loopwright.costmodel.features.context import Context, LoopContext, StoreContext
-from loopwright.costmodel.features.relation import MEMORY, lines
 from loopwright.costmodel.features.summary import Totals
 
 LOOPS = 4
@@ -84,21 +84,22 @@ def _columns(node: Context) -> Sequence[Real]:
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class _Inside:
+class _Inside(NamedTuple):
     """The loops in a loop on the way to the store that runs most often: the `width` of its
-    vectors, the `count` of those that are not unrolled, and the columns of the first `LOOPS`."""
+    vectors, the `number` of those that are not unrolled, and the columns of the first `LOOPS`."""
 
     width: Real
     vectors: Real = 1.0
     rows: Real = 1.0
     taps: Real = 1.0
     stride: Real = 0.0
-    count: Real = 0.0
+    number: Real = 0.0
     loops: tuple[tuple[Real, ...], ...] = ((0.0,) * len(LOOP),) * LOOPS
 
     def or_else(self, other: _Inside, better: Mask) -> _Inside:
         """The other one where it is better."""
+        if isinstance(better, bool):
+            return other if better else self
 
         def chosen(own: Real, others: Real) -> Real:
             return where(better, others, own)
@@ -109,29 +110,31 @@ class _Inside:
             chosen(self.rows, other.rows),
             chosen(self.taps, other.taps),
             chosen(self.stride, other.stride),
-            chosen(self.count, other.count),
+            chosen(self.number, other.number),
             tuple(tuple(map(chosen, *pair)) for pair in zip(self.loops, other.loops)),
         )
 
     def within(self, loop: LoopContext) -> _Inside:
         """The same from one loop further out."""
         if loop.kind == "vectorized":
-            return replace(self, vectors=loop.extent / self.width)
+            return self._replace(vectors=loop.extent / self.width)
         if loop.kind == "unrolled":
             moves = both(loop.touch[_REGISTER].stride > 0.0, loop.extent > 1.0)
-            return replace(
-                self,
+            return self._replace(
                 rows=times(self.rows, where(moves, loop.extent, 1.0)),
                 taps=times(self.taps, where(moves, 1.0, loop.extent)),
                 stride=most(self.stride, only(moves, loop.touch[_BROADCAST].stride)),
             )
-        repeats = real(loop.extent > 1.0)
-        own = (loop.extent, lines(loop.touch), *(loop.touch[role].stride for role in MEMORY))
-        loops = []
-        for k, known in enumerate(self.loops):
-            chosen = times(repeats, real(self.count == float(k)))
-            loops.append(tuple(total((c, times(chosen, o))) for c, o in zip(known, own)))
-        return replace(self, count=self.count + repeats, loops=tuple(loops))
+        if loop.same is not None:
+            return self
+        repeats = loop.extent > 1.0
+        own = (loop.extent, loop.lines, *(loop.touch[role].stride for role in MEMORY))
+        loops = list(self.loops)
+        for k, known in enumerate(loops):
+            here = both(self.number == float(k), repeats)
+            if here is not False:
+                loops[k] = tuple([where(here, o, c) for c, o in zip(known, own)])
+        return self._replace(number=self.number + real(repeats), loops=tuple(loops))
 
 
 def _inside(node: Context) -> _Inside:

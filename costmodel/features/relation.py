@@ -29,23 +29,23 @@ for the same kind of thresholds, and for the target's first- and second-level ca
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from loopwright.costmodel.features.access import GPU_ROLES, LINE, ROLES, Touch
+from loopwright.costmodel.features.access import GPU_ROLES, LINE, MEMORY, ROLES
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,
     both,
     most,
-    only,
+    real,
+    times,
     total,
     where,
 )
 from loopwright.costmodel.features.context import Context, LoopContext
 
-MEMORY = tuple(place for place, role in enumerate(ROLES) if role != "register")
 BETAS = tuple(2.0 ** (8.5 + 1.5 * t) for t in range(11))
 _BETAS = np.array(BETAS, np.float32)[:, None]
 COLUMNS = ("inside", *(f"{ROLES[r]}.reuse" for r in MEMORY))
@@ -61,22 +61,32 @@ def relation_names(gpu: bool = False) -> tuple[str, ...]:
 def relations(nodes: Iterable[Context]) -> list[Real]:
     """R_t^(ij) for every i of `COLUMNS` over the loops in `nodes`: shape (thresholds, n) or
     (thresholds, 1) each."""
-    none = np.zeros((len(BETAS), 1), np.float32)
-    return [most(none, column) for column in _relations(nodes, True) or [0.0] * len(COLUMNS)]
+    known: list[tuple[Real, ...]] = [(0.0,) * (1 + len(COLUMNS))]
+    found = _relations(nodes, True, known)
+    lines, *columns = np.array(known, np.float32).T
+    fits = lines * LINE < _BETAS
+    same = [(fits * column).max(axis=1, keepdims=True) for column in columns]
+    return [most(*pair) for pair in zip(same, found, strict=True)] if found else same
 
 
-def _relations(nodes: Iterable[Context], runs: Mask) -> list[Real]:
-    """The same where the loop around `runs`; nothing if there are no loops."""
-    found = [_of_loop(node, runs) for node in nodes if isinstance(node, LoopContext)]
+def _relations(nodes: Iterable[Context], runs: Mask, known: list[tuple[Real, ...]]) -> list[Real]:
+    """The same of those loops that are not the same for all configs, where the loop around
+    `runs`; nothing if there are none. Lines and columns of the others are added to `known`."""
+    every = (_of_loop(node, runs, known) for node in nodes if isinstance(node, LoopContext))
+    found = [columns for columns in every if columns]
     return [functools.reduce(most, columns) for columns in zip(*found, strict=True)]
 
 
-def _of_loop(loop: LoopContext, runs: Mask) -> list[Real]:
+def _of_loop(loop: LoopContext, runs: Mask, known: list[tuple[Real, ...]]) -> list[Real]:
     """Relations of a loop and all inside of it; inner loops, of fewer knobs, come first."""
-    runs = both(runs, loop.extent > 0.0)
-    fits = both(lines(loop.touch) * LINE < _BETAS, runs)
-    own = [only(fits, z) for z in _row(loop)]
-    found = _relations(loop.children, runs)
+    loop = loop.same or loop
+    runs, row = both(runs, loop.extent > 0.0), _row(loop)
+    found = _relations(loop.children, runs, known)
+    if runs is True and all(isinstance(x, float) for x in (loop.lines, *row)):
+        known.append((loop.lines, *row))
+        return found
+    fits = real(both(loop.lines * LINE < _BETAS, runs))
+    own = [times(fits, z) for z in row]
     return [most(*pair) for pair in zip(found, own, strict=True)] if found else own
 
 
@@ -85,17 +95,13 @@ def _row(loop: LoopContext) -> tuple[Real, ...]:
     return (loop.inside, *reuse)
 
 
-def lines(touch: Sequence[Touch]) -> Real:
-    """Cache lines outside of registers."""
-    return total(touch[r].lines for r in MEMORY)
-
-
 def traffic(node: Context, beta: Real) -> Real:
     """Lines fetched by one run of a node, for a threshold in bytes or several of shape (β, 1)."""
-    fetched = lines(node.touch)
     if not isinstance(node, LoopContext):
-        return fetched
-    inner = node.extent * total(traffic(child, beta) for child in node.children)
+        return node.lines
+    node = node.same or node
+    fetched = node.lines
+    inner = node.extent * total([traffic(child, beta) for child in node.children])
     return where(fetched * LINE < beta, fetched, inner)
 
 

@@ -73,6 +73,7 @@ WHOLE = ("parallel", "idle", "heap", "nests", "stores", "threads", "lanes", "reg
 _MEMORY = slice(COUNTS.index(ROLES[0]), COUNTS.index("gathers") + 1)
 _REGISTER = ROLES.index("register")
 _ITERATIONS, _CODE, _FLOPS = map(COUNTS.index, ("iterations", "code", "flops"))
+_FLAT = ("unrolled", "vectorized")
 _LOOSE = len(COUNTS)  # counted like these, and no column of this module's
 _FUNCTION_COST = 8.0  # operations on vectors, about
 
@@ -192,10 +193,15 @@ def _count(node: Context, kept: bool = False) -> tuple[list[Real], Real]:
     """
     if isinstance(node, StoreContext):
         return _of_store(node, kept), 0.0
-    flat = node.kind in ("unrolled", "vectorized")
+    flat = node.kind in _FLAT
+    first = node.children[0]
+    if flat and node.same and isinstance(first, LoopContext) and first.kind in _FLAT:
+        return _count(first, kept)
     inner = [_count(child, kept or flat) for child in node.children]
-    once = [total(parts) for parts in zip(*(counts for counts, _ in inner), strict=True)]
-    counts = [times(c, node.extent) for c in once]
+    once = inner[0][0]
+    if len(inner) > 1:
+        once = [total(parts) for parts in zip(*(counts for counts, _ in inner), strict=True)]
+    counts = list(once) if node.same else [times(c, node.extent) for c in once]
     if not flat:
         counts[_ITERATIONS] = counts[_ITERATIONS] + node.extent
         counts[_CODE] = only(_runs(node), once[_CODE])

@@ -70,7 +70,7 @@ class Trace:
             self._known[key] = self._folded((knob,), values)
         return self._known[key]
 
-    def apply(self, op: np.ufunc, inputs: tuple[Value, ...], options: Mapping[str, Any]) -> Value:
+    def apply(self, op: Operation, inputs: tuple[Value, ...], options: Mapping[str, Any]) -> Value:
         """The result of an operation on columns."""
         key = (op, *map(_key, inputs), *options.items())
         found = self._known.get(key)
@@ -79,9 +79,9 @@ class Trace:
         return found
 
     def _applied(
-        self, op: np.ufunc, inputs: tuple[Value, ...], options: Mapping[str, Any]
+        self, op: Operation, inputs: tuple[Value, ...], options: Mapping[str, Any]
     ) -> Value:
-        apart = tuple([x.knobs for x in inputs if isinstance(x, Traced)])
+        apart = tuple([x.knobs if isinstance(x, Traced) else () for x in inputs])
         join = self._joins.get(apart)
         if join is None:
             join = self._joins[apart] = _Join.of(apart, self.choices)
@@ -89,10 +89,13 @@ class Trace:
         if join.large:
             recorded = functools.partial(op, **options) if options else op
             return Traced(self, next(self._count), knobs, None, recorded, inputs)
+        tables = [x.table if isinstance(x, Traced) else x for x in inputs]
         if not shapes:
-            tables = [x.table if isinstance(x, Traced) else x for x in inputs]
             return self._folded(knobs, op(*tables, **options))
-        tables = [x.table.reshape(*x.table.shape[:-1], *s) for x, s in zip(inputs, shapes)]
+        tables = [
+            x.reshape(*x.shape[:-1], *s) if isinstance(x, np.ndarray) else x
+            for x, s in zip(tables, shapes, strict=True)
+        ]
         table = op(*tables, **options)
         return self._folded(knobs, table.reshape(*table.shape[: -len(knobs)], -1))
 
@@ -114,7 +117,8 @@ class Trace:
 @dataclass(frozen=True, eq=False)
 class _Join:
     """The knobs of several columns, those of few choices first; whether their combinations are
-    too many for a table; and the columns' shapes as parts of it, none if they have it already."""
+    too many for a table; and the columns' shapes as parts of it, none if they have it already.
+    What depends on no knob has ones there."""
 
     knobs: Knobs
     large: bool
@@ -125,7 +129,8 @@ class _Join:
         knobs = tuple(sorted(set().union(*apart), key=lambda k: (choices[k], k)))
         shapes = [tuple([choices[k] if k in own else 1 for k in knobs]) for own in apart]
         large = math.prod(choices[k] for k in knobs) > LIMIT
-        return _Join(knobs, large, () if all(own == knobs for own in apart) else tuple(shapes))
+        alike = all(own in (knobs, ()) for own in apart)
+        return _Join(knobs, large, () if alike else tuple(shapes))
 
 
 def _operators(op: np.ufunc) -> tuple[Operation, Operation]:
@@ -170,6 +175,11 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         self, ufunc: np.ufunc, method: str, *inputs: Value, **options: object
     ) -> Value:
         return self.trace.apply(ufunc, inputs, options) if method == "__call__" else NotImplemented
+
+    def __array_function__(
+        self, function: Operation, types: object, inputs: tuple[Value, ...], options: object
+    ) -> Value:
+        return self.trace.apply(function, inputs, {}) if function is np.where else NotImplemented
 
     def __bool__(self) -> bool:
         raise TypeError("the programs of a sketch do not branch on the choices of its knobs")

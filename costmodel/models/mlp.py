@@ -8,9 +8,11 @@ by Adam (Kingma and Ba 2015) with decoupled weight decay (Loshchilov and Hutter 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -61,11 +63,9 @@ class MLP(Residual):
         self.nets, self.width, self.epochs = nets, width, epochs
 
     def learned(self, training: Training, loss: Loss, rng: np.random.Generator) -> _Nets:
-        from threadpoolctl import threadpool_limits
-
         scale = Scale.of(training.features)
         scaled = replace(training, features=scale(training.features))
-        with threadpool_limits(1):  # threads of such small products wait for each other
+        with _one_thread():
             return _Nets(scale, [self._net(scaled, rng) for _ in range(self.nets)])
 
     def _net(self, training: Training, rng: np.random.Generator) -> _Net:
@@ -86,7 +86,8 @@ class MLP(Residual):
     def costs(self, features: Floats) -> Floats:
         scale = self._own.scale
         x = scale(as_read(features, self.reads, len(scale.mean)))
-        costs: Floats = np.mean([net(x) for net in self._own.nets], axis=0)
+        with _one_thread():
+            costs: Floats = np.mean([net(x) for net in self._own.nets], axis=0)
         return costs
 
     def describe(self) -> str:
@@ -115,6 +116,20 @@ class MLP(Residual):
         inputs = len(scale.mean)
         nets = (_Net.of(list(map(numbers_of_text, n)), inputs) for n in content["nets"])
         return _Nets(scale, list(nets))
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Multiply matrices with one thread within. Products are small: threads would wait for each
+    other, and spin for a while after each product, where a search has other work."""
+    limit: AbstractContextManager[object] = _controller().limit(limits=1)
+    return limit
+
+
+@functools.cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")  # looking for it takes milliseconds
 
 
 @dataclass(frozen=True, eq=False)

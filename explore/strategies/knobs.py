@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +34,7 @@ class KnobTables:
     near: the choices nearest in value to each choice, without itself; shape (kinds, choices,
         NEAR).
     nearest: the choice nearest to each value of the kind's name; shape (kinds, values).
-    apart: how far two values are apart, for the sketch and for each name, see `_apart`; the last
-        value, or -1, is that of sketches without the knob.
+    known: the values of each name, in the order of their numbers.
     """
 
     kind: Table
@@ -45,7 +45,13 @@ class KnobTables:
     value: Table
     near: Table
     nearest: Table
-    apart: tuple[np.ndarray[Any, Any], ...]
+    known: tuple[tuple[Choice, ...], ...]
+
+    @functools.cached_property
+    def apart(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """How far two values are apart, for the sketch and for each name, see `_apart`; the last
+        value, or -1, is that of sketches without the knob."""
+        return (1.0 - np.eye(1 + len(self.kind)), *map(_apart, self.known))
 
     @staticmethod
     def of(sketches: tuple[Sketch, ...]) -> KnobTables:
@@ -68,9 +74,8 @@ class KnobTables:
             known = values[knob.name]
             for choice in knob.choices:
                 known.setdefault(choice, len(known))
-        apart = (1.0 - np.eye(1 + len(sketches)), *(_apart(tuple(v)) for v in values.values()))
-        tables = _by_kind(kinds, values)
-        return KnobTables(kind, name, counts, default, len(names), *tables, apart)
+        tables, listed = _by_kind(kinds, values), tuple(map(tuple, values.values()))
+        return KnobTables(kind, name, counts, default, len(names), *tables, listed)
 
 
 def _by_kind(

@@ -54,13 +54,16 @@ class TileLoops:
         if sketch.vector is not None:
             self.lanes = np.minimum(lanes(sketch.nest, target), self.sizes[sketch.vector])
         self.levels: dict[Index, Level] = {}
+        self.begin = dict(rows)  # of a register tile
         for number, axis in enumerate(sketch.nest.axes):
             tile = self.sizes.get(axis, 1)
             tiles = ceildiv(extent(axis), tile)
             (wanted,) = values.get(f"block{number}_", (tiles,))
             within = tiles if rows else np.minimum(wanted, tiles)
             names = (self.var(f"{axis.name}.{part}") for part in ("block", "in", "tile", "base"))
-            self.levels[axis] = Level(axis, tile, ceildiv(tiles, within), within, *names)
+            level = Level(axis, tile, ceildiv(tiles, within), within, *names)
+            self.levels[axis] = level
+            self.begin[axis] = Linear(((level.base if axis in self.sizes else level.number, 1),))
 
     def var(self, name: str) -> Var:
         """A variable of this nest."""
@@ -79,12 +82,10 @@ class TileLoops:
 
     def place(self, at: Mapping[Index, Linear]) -> Place:
         """Place of every spatial axis, given the place within the register tile."""
-        place = dict(self.rows)
-        for axis, level in self.levels.items():
-            if axis in at:
-                place[axis] = Linear(((level.base, 1),)) + at[axis]
-            else:
-                place[axis] = Linear(((level.base if axis in self.sizes else level.number, 1),))
+        place = dict(self.begin)
+        for axis, step in at.items():
+            if axis in self.levels:
+                place[axis] = place[axis] + step
         return place
 
     def inside(

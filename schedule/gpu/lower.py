@@ -51,10 +51,10 @@ def lower_kernels(
     storage = Storage(sketch.workload, constants)
     prepare: list[Stmt] = []
     body: list[Stmt] = []
-    for number, kernel in enumerate(sketch.kernels):
+    for kernel, own in zip(sketch.kernels, values_of(sketch, values), strict=True):
         constant = kernel.group.nests[0].out.name in constants
         made = KernelLowering(storage, "prepare" if constant else "body", gpu)
-        stmts = _lowered(kernel, values_of(sketch, values, number), made)
+        stmts = _lowered(kernel, own, made)
         (prepare if constant else body).extend(stmts)
     copied = functools.partial(_copied, min(GPU.copy_threads, gpu.most_threads))
     return assembled(n, sketch.workload, storage, prepare, body, copied)

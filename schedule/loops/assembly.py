@@ -47,13 +47,11 @@ def assembled(
 
 
 def values_of(
-    sketch: Sketch, values: Mapping[str, tuple[Column, ...]], number: int
-) -> dict[str, tuple[Column, ...]]:
-    """The knobs of one nest, or kernel, without their number."""
-    suffix = str(sketch.knobs_of[number])
-    names = {k: k.removesuffix(suffix) for k in values if _number(k) == suffix}
-    return {short: values[k] for k, short in names.items()}
-
-
-def _number(knob: str) -> str:
-    return knob[len(knob.rstrip("0123456789")) :]
+    sketch: Sketch, values: Mapping[str, tuple[Column, ...]]
+) -> list[Mapping[str, tuple[Column, ...]]]:
+    """The knobs of every nest, or kernel, without its number."""
+    found: dict[str, dict[str, tuple[Column, ...]]] = {}
+    for name, columns in values.items():
+        short = name.rstrip("0123456789")
+        found.setdefault(name[len(short) :], {})[short] = columns
+    return [found.get(str(number), {}) for number in sketch.knobs_of]

@@ -45,6 +45,8 @@ def wrapped(body: Sequence[Stmt], loops: Sequence[tuple[Var, Column, str]]) -> l
 
 def to_linear(value: Affine, at: Mapping[Index, Linear]) -> Linear:
     """An index expression with every index replaced by where it stands in the loops."""
+    if (index := value.plain()) is not None:
+        return at[index]
     total = Linear((), value.const)
     for atom, coefficient in value.terms:
         if isinstance(atom, Index):

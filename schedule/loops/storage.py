@@ -49,7 +49,7 @@ class Storage:
     def touch(self, tensor: Tensor, part: str) -> Buffer:
         """The buffer of a tensor that a part of the program reads or writes."""
         name = tensor.name
-        if name not in self._arguments | self.scratch:
+        if name not in self._arguments and name not in self.scratch:
             made = self.prepacked if name in self.constants else self.in_body
             made.setdefault(name, self.buffer(self._stages.get(name, tensor)))
         self.used[part].add(name)

@@ -5,6 +5,7 @@ These choices are the same for every sketch of a program.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ class FusionGroup:
     tile_origins: tuple[TileOrigin, ...] = ()
     prefetch: tuple[Prefetch, ...] = ()
 
-    @property
+    @functools.cached_property
     def nests(self) -> tuple[Nest, ...]:
         """All nests, in the order in which they run."""
         return tuple(nest for nest, _ in self.placed())

@@ -77,3 +77,19 @@ def test_a_model_that_knew_its_base_alone_learns_when_it_is_loaded(tmp_path):
     assert np.array_equal(loaded.predict(x), base.predict(x))
     loaded.fit(x, costs, groups)
     assert not np.array_equal(loaded.predict(x), base.predict(x))
+
+
+def test_learning_and_predicting_multiply_on_one_thread(monkeypatch):
+    threads, blas, silu = [], mlp._controller(), mlp._silu
+
+    def counted(x):
+        threads.extend(library.num_threads for library in blas.lib_controllers)
+        return silu(x)
+
+    monkeypatch.setattr(mlp, "_silu", counted)
+    x, costs, groups = data(40)
+    model = MLP(nets=1, width=8, epochs=1)
+    for use in (lambda: model.fit(x, costs, groups), lambda: model.predict(x)):
+        threads.clear()
+        use()
+        assert set(threads) == {1}

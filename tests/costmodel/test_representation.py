@@ -1,6 +1,7 @@
 """Every representation, on spaces of real workloads."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.sketch import Knob, Sketch
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
+from loopwright.schedule.tree.grammar import Var
+from tests.costmodel.trees import buffer, multiply_add, nest, tree
 from tests.sketches import direct
 
 pytestmark = pytest.mark.sampled(0.34)
@@ -160,6 +163,23 @@ def test_the_batch_agrees_with_the_tree_of_one_config(make):
         batch = ContextRelation().of_tree(tree, TARGET, 1000)
         rows = [ContextRelation().of_tree(tree.row(i), TARGET, 1000) for i in range(4)]
         assert np.allclose(batch, np.concatenate(rows), rtol=1e-4, atol=1e-4)
+
+
+KINDS = ("parallel", "serial", "unrolled", "vectorized")
+
+
+@pytest.mark.parametrize("kinds", [*itertools.product(KINDS, repeat=2)], ids="-".join)
+def test_loops_that_run_once_count_alike_alone_and_beside_others(kinds):
+    """Alone they are known to do what the loop inside does."""
+    x, y, z, k = map(Var, "xyzk")
+    A, B, C = buffer("A", 9, 8, 7), buffer("B", 7), buffer("C", 9, 8)
+    update = multiply_add(C, (x, y), A, (x, y, k), B, (k,))
+    extents = np.array([1, 1, 3, 3]), np.array([1, 2, 1, 2])
+    loops = zip((x, y), extents, kinds, strict=True)
+    batch = tree(nest((z, 1), *loops, (k, 7), body=update), n=4)
+    found = ContextRelation().of_tree(batch, TARGET, 1000)
+    alone = [ContextRelation().of_tree(batch.row(i), TARGET, 1000) for i in range(4)]
+    assert np.allclose(found, np.concatenate(alone), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("limit", [1, 100, trace.LIMIT])

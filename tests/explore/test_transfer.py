@@ -237,6 +237,25 @@ def test_a_choice_from_which_a_model_expects_nothing_is_the_default():
     assert of.configs(chosen)[1] != of.space.default
 
 
+@pytest.mark.parametrize(("nests", "looked_at"), [(1, 6), (0.7, 4), (0, 3)])
+def test_fewer_sketches_are_looked_at_where_they_are_longer_but_at_least_half(
+    nests, looked_at, monkeypatch
+):
+    """Of six, each of one nest: as many as have `nests` times six."""
+    batches = []
+
+    class Counting(Unsure):
+        def predict(self, features):
+            batches.append(len(features))
+            return super().predict(features)
+
+    of = EncodedSpace(points(*NEW))
+    assert all(len(sketch.nests) == 1 for sketch in of.space.sketches)
+    monkeypatch.setattr("loopwright.explore.zero_shot.NESTS", nests)
+    ZeroShot(of, np.random.default_rng(0), Counting(), sketches=6).choose()
+    assert batches[0] == looked_at
+
+
 def test_the_same_seed_gives_the_same_choice(file):
     chosen = [run(Featured(), trials=0, transfer=file, seed=3).config for _ in range(2)]
     assert chosen[0] == chosen[1]
