@@ -340,6 +340,39 @@ def test_an_input_of_open_shape_cannot_be_bound():
         lw.build(dense()).bind(X=np.zeros((3, 33), "float32"))
 
 
+def weights_of_open_shape():
+    x, w = lw.tensor("X", (5, 24)), lw.tensor("W", (lw.dim("n", 2, 40), 24), constant=True)
+    return lw.workload(lw.ops.dense(x, w))
+
+
+def values_of_a_size():
+    n = lw.dim("n", 2, 40)
+    x, k = lw.tensor("X", (n, 3)), lw.tensor("K", (4, 3), constant=True)
+    i, j, r = lw.indices("i j r")
+    scaled = lw.tensor("T", (4, 3))
+    scaled[r, i] = k[r, i] / lw.cast(n, "float32")
+    y = lw.einsum("ji,ri->jr", x, scaled)
+    return lw.workload(lw.ops.dense(y, lw.tensor("W", (9, 4), constant=True)))
+
+
+@pytest.mark.parametrize(
+    ("make", "constants"), [(weights_of_open_shape, ()), (values_of_a_size, ("W",))]
+)
+def test_constants_of_which_a_size_makes_others_are_read_in_each_call(make, constants):
+    workload, rng = make(), np.random.default_rng(4)
+    library = lw.build(workload, threads=2)
+    assert library.open_signature.constants == constants
+    for n in (2, 3, 17, 40):
+        assert wrong(workload, library, {"n": n}, rng) is None
+
+
+def test_a_program_that_prepares_what_depends_on_a_size_is_told_which_constants_to_give():
+    workload, target = values_of_a_size(), resolve("cpu", 2)
+    (config, *_) = default_configs(workload, target, Numerics.STANDARD, {"n": 40})
+    with pytest.raises(ConfigError, match=r"prepared of K depends on a size .*no constants"):
+        open_program(workload, target, config, {"n": 40})
+
+
 def test_the_library_of_one_size_shares_the_code():
     library, x = lw.build(softmax()), np.random.default_rng(0).random((5, 9), "float32")
     np.testing.assert_array_equal(library.at(n=9)(x), library(x))
