@@ -223,7 +223,9 @@ def _signature(
     return OpenSignature(name, source.dims, inputs, outputs, (), (), rules, threads)
 
 
-def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[int | Size, ...]]:
+def _output_shapes(
+    dims: tuple[Dim, ...], found: Sequence[Frame]
+) -> list[tuple[int | Size | Formula, ...]]:
     """The shapes of the outputs in dims: one form for those of all frames."""
     made = []
     of_frames = ([f.shapes[v] for v in f.work.network.outputs] for f in found)
@@ -236,8 +238,8 @@ def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[
         extents = [_one_form(dims, found, each) for each in zip(*shapes, strict=True)]
         if None in extents:
             raise ModelError(
-                f"output {number} has an extent that is no sum and quotient of the dims: build "
-                "the model for each size that is needed"
+                f"output {number} has an extent that follows the dims in no way that is known: "
+                "build the model for each size that is needed, or give the dims narrower bounds"
             )
         made.append(tuple(n for n in extents if n is not None))
     return made
@@ -245,14 +247,18 @@ def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[
 
 def _one_form(
     dims: tuple[Dim, ...], found: Sequence[Frame], extents: Sequence[Number]
-) -> int | Size | None:
-    """An extent that is one of these in each frame; None where the notation has no word for it."""
+) -> int | Size | Formula | None:
+    """An extent that is one of these in each frame; None where no formula is found. It is a size
+    where the notation has a word for it."""
     grids = [everywhere(frame.dims) for frame in found]
     grid = {d.name: np.concatenate([g[d.name] for g in grids]) for d in dims}
     columns = [evaluated(n, g) + 0 * g[dims[0].name] for n, g in zip(extents, grids, strict=True)]
     values = np.concatenate(columns)
     (forms,) = Fit(dims, grid, range(2, 65), values[:, None]).formulas([values])
-    return _as_size(forms[0], dims) if forms else None
+    if not forms:
+        return None
+    size = _as_size(forms[0], dims)
+    return forms[0] if size is None else size
 
 
 def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:
