@@ -1,0 +1,89 @@
+"""What torch modules compute of open sizes, compared with torch at several of them."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+F = torch.nn.functional
+pytestmark = [pytest.mark.torch, pytest.mark.onnx]
+
+
+def check(function, shape, sizes, **options):
+    """Build a function of a tensor for all sizes, and compare it with torch at some."""
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    built = lw.build_model(Net(), (lw.tensor("x", shape),), threads=1, **options)
+    for each in sizes:
+        x = torch.randn([each[str(n)] if str(n) in each else n for n in shape])
+        torch.testing.assert_close(built(x), function(x), rtol=1e-4, atol=1e-5)
+    return built
+
+
+def lengths(*sizes):
+    return [{"n": n} for n in sizes]
+
+
+def test_values_may_follow_a_size_that_no_axis_has():
+    def values(x):
+        n, rows = x.shape[0], torch.arange(3)
+        shares = (rows[:, None] + 1) * n // 3
+        return x.sum(0) + shares[:, 0], shares, torch.full((4,), n), torch.tensor([1.0, 2.0]) * n
+
+    check(values, (lw.dim("n", 1, 40), 3), lengths(1, 2, 3, 16, 39, 40))
+
+
+def test_values_are_divided_by_a_size():
+    def shares(x):
+        n = x.shape[0]
+        return x / n, torch.arange(n) / n, x.std(0), x.var(0, unbiased=False), x * (1.0 / n)
+
+    check(shares, (lw.dim("n", 2, 40), 3), lengths(2, 3, 4, 17, 32, 40))
+
+
+def test_places_of_a_grid_of_two_open_sizes_are_a_result():
+    def centers(x):
+        rows, columns = (torch.arange(n) for n in x.shape[2:])
+        places = torch.meshgrid(rows, columns, indexing="ij")
+        return (torch.stack(places, -1).reshape(-1, 2) + 0.5) * 8
+
+    sizes = [{"n": n, "m": m} for n, m in ((2, 2), (3, 7), (8, 8), (7, 8))]
+    check(centers, (1, 1, lw.dim("n", 2, 8), lw.dim("m", 2, 8)), sizes)
+
+
+def test_rows_are_padded_to_a_multiple_and_cut_again():
+    def windows(x):
+        n = x.shape[1]
+        padded = F.pad(x, (0, 0, 0, (8 - n % 8) % 8))
+        return padded.reshape(2, -1, 8, 3).softmax(2).reshape(2, -1, 3)[:, :n]
+
+    built = check(windows, (2, lw.dim("n", 9, 40), 3), lengths(9, 15, 16, 17, 24, 33, 40))
+    assert len(built.frames) == 1
+
+
+def test_windows_slide_by_steps():
+    def windows(x):
+        return x.unfold(1, 4, 2), x.unfold(1, 4, 1).sum(2)
+
+    built = check(windows, (2, lw.dim("n", 6, 40)), lengths(6, 7, 8, 13, 40))
+    assert len(built.frames) == 1
+
+
+def test_a_result_may_have_the_product_of_two_sizes_or_the_lesser_of_two(tmp_path):
+    def results(x):
+        return x.flatten(0, 1), x[:, :10], x.flatten(0, 1)[-5:]
+
+    shape = (lw.dim("b", 2, 3), lw.dim("n", 6, 12), 3)
+    sizes = [{"b": b, "n": n} for b, n in ((2, 6), (3, 9), (2, 10), (3, 12))]
+    built = check(results, shape, sizes)
+    loaded = lw.load(built.export(tmp_path / "net.so"))
+    x = np.random.default_rng(0).standard_normal((3, 11, 3)).astype(np.float32)
+    for a, b in zip(loaded(x), results(torch.tensor(x)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert "float32[(b * n), 3]" in str(loaded) and "min(n, 10)" in str(loaded)
+    assert "float32[(b * n), 3]" in (tmp_path / "net.h").read_text()
