@@ -348,7 +348,7 @@ def weights_of_open_shape():
 def values_of_a_size():
     n = lw.dim("n", 2, 40)
     x, k = lw.tensor("X", (n, 3)), lw.tensor("K", (4, 3), constant=True)
-    i, j, r = lw.indices("i j r")
+    i, r = lw.indices("i r")
     scaled = lw.tensor("T", (4, 3))
     scaled[r, i] = k[r, i] / lw.cast(n, "float32")
     y = lw.einsum("ji,ri->jr", x, scaled)

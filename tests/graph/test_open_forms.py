@@ -1,5 +1,7 @@
 """What torch modules compute of open sizes, compared with torch at several of them."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ def check(function, shape, sizes, **options):
 
     built = lw.build_model(Net(), (lw.tensor("x", shape),), threads=1, **options)
     for each in sizes:
-        x = torch.randn([each[str(n)] if str(n) in each else n for n in shape])
+        x = torch.randn([each.get(str(n), n) for n in shape])
         torch.testing.assert_close(built(x), function(x), rtol=1e-4, atol=1e-5)
     return built
 
@@ -85,5 +87,12 @@ def test_a_result_may_have_the_product_of_two_sizes_or_the_lesser_of_two(tmp_pat
     x = np.random.default_rng(0).standard_normal((3, 11, 3)).astype(np.float32)
     for a, b in zip(loaded(x), results(torch.tensor(x)), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert "float32[(b * n), 3]" in str(loaded) and "min(n, 10)" in str(loaded)
-    assert "float32[(b * n), 3]" in (tmp_path / "net.h").read_text()
+    assert "float32[(b * n), 3]" in str(loaded)
+    assert "min(n, 10)" in str(loaded)
+    assert "float32[(b * n)][3]" in (tmp_path / "net.h").read_text()
+    view, cut, last = (np.zeros(s, np.float32) for s in ((33, 3), (3, 10, 3), (5, 3)))
+    pointers = (ctypes.c_void_p(a.ctypes.data) for a in (x, view, cut, last))
+    sizes = (ctypes.c_int64(n) for n in (3, 11))
+    assert ctypes.CDLL(tmp_path / "net.so").net(*sizes, *pointers) == 0
+    np.testing.assert_array_equal(cut, x[:, :10])
+    np.testing.assert_array_equal(view[-5:], last)
