@@ -95,4 +95,16 @@ def test_a_result_may_have_the_product_of_two_sizes_or_the_lesser_of_two(tmp_pat
     sizes = (ctypes.c_int64(n) for n in (3, 11))
     assert ctypes.CDLL(tmp_path / "net.so").net(*sizes, *pointers) == 0
     np.testing.assert_array_equal(cut, x[:, :10])
-    np.testing.assert_array_equal(view[-5:], last)
+    np.testing.assert_array_equal(view, x.reshape(33, 3))
+    np.testing.assert_array_equal(last, view[-5:])
+
+
+def test_images_grow_by_the_fractions_that_torch_takes():
+    def images(x):
+        y = F.interpolate(x, scale_factor=2.1, mode="linear")
+        return F.interpolate(x, scale_factor=2.1), F.interpolate(x, scale_factor=0.3), y
+
+    check(images, (1, 2, lw.dim("n", 10, 40)), lengths(10, 20, 21, 30, 37, 40))
+    x = torch.randn(1, 2, 21, 8)
+    built = lw.build_model(torch.nn.Upsample(size=(3, 17)), (x,), threads=1)
+    torch.testing.assert_close(built(x), F.interpolate(x, size=(3, 17)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.torch import recurrences, scans, special
+from loopwright.graph.importers.torch import images, recurrences, scans, special
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -34,6 +34,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.rsub.Scalar: _from_number,
         aten.sort.stable: _sorted,
         aten.scaled_dot_product_attention.default: _attention,
+        **images.translations(),
         **recurrences.translations(),
     }
 
