@@ -168,6 +168,9 @@ def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
     asked: list[Reference | str | None] = [source.reference()]
     for values in dict.fromkeys(_bearable(built.frames, dims, v) for v in drawn(dims, _CHECKED)):
         sizes = dict(zip((d.name for d in dims), values, strict=True))
+        if source.reference_at is not None:
+            asked.append(source.reference_at(sizes))
+            continue
         whole = read_model(source.model, source.inputs(sizes)).source
         asked.append(None if whole is None else whole.reference)
     for reference in asked:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.graph.errors import ModelError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -108,3 +109,22 @@ def test_images_grow_by_the_fractions_that_torch_takes():
     x = torch.randn(1, 2, 21, 8)
     built = lw.build_model(torch.nn.Upsample(size=(3, 17)), (x,), threads=1)
     torch.testing.assert_close(built(x), F.interpolate(x, size=(3, 17)))
+
+
+def test_quotients_of_negative_sizes_are_rounded_down():
+    def blocks(x):
+        n = x.shape[1]
+        count = -(-n // 8)
+        wide = F.pad(x, (0, count * 8 - n))
+        return wide.reshape(2, -1, 8).sum(2), x * ((3 - n) // 4), x[:, 0] * count
+
+    check(blocks, (2, lw.dim("n", 9, 40)), lengths(9, 15, 16, 17, 24, 39, 40))
+
+
+def test_a_number_that_python_makes_of_a_size_is_refused():
+    class Half(torch.nn.Module):
+        def forward(self, x):
+            return x[:, : int(x.shape[1] * 0.5)]
+
+    with pytest.raises(ModelError, match=r"for some sizes alone: at n=2 .*write n // 2"):
+        lw.build_model(Half(), (lw.tensor("x", (2, lw.dim("n", 2, 40))),), threads=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
     from torch.ops import aten
 
     return {
+        operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
         aten._cdist_forward.default: _distances,
@@ -37,6 +39,13 @@ def translations() -> dict[Any, Callable[..., Any]]:
         **images.translations(),
         **recurrences.translations(),
     }
+
+
+def _floor_divided(x: Any, y: Any) -> Any:
+    """A quotient of sizes, as of `-(-n // 8)`: the exporter's rounds negative ones to zero."""
+    op = special.opset()
+    x, y = (op.Constant(value_int=n) if isinstance(n, int) else n for n in (x, y))
+    return op.Div(op.Sub(x, op.Mod(x, y)), y)
 
 
 def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
