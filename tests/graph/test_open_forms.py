@@ -128,3 +128,25 @@ def test_a_number_that_python_makes_of_a_size_is_refused():
 
     with pytest.raises(ModelError, match=r"for some sizes alone: at n=2 .*write n // 2"):
         lw.build_model(Half(), (lw.tensor("x", (2, lw.dim("n", 2, 40))),), threads=1)
+
+
+def test_sizes_are_numbers_of_remainders_powers_and_parts():
+    def numbers(x):
+        n = x.shape[0]
+        places = (x * 100).long()
+        return places % n, places // n, x.abs() ** (1 / n), *x.split([1, n - 1]), x.squeeze(0)
+
+    check(numbers, (lw.dim("n", 3, 40), 3), lengths(3, 4, 17, 40))
+
+
+def test_an_axis_that_squeeze_removes_at_one_size_is_refused():
+    class Squeeze(torch.nn.Module):
+        def forward(self, x):
+            return x.squeeze(0)
+
+    with pytest.raises(ModelError, match=r"other numbers of axes at other sizes"):
+        lw.build_model(Squeeze(), (lw.tensor("x", (lw.dim("n", 1, 9), 3)),), threads=1)
+
+
+def test_distances_are_those_of_any_number_of_rows():
+    check(lambda x: torch.cdist(x, x[:3]), (lw.dim("n", 4, 40), 3), lengths(4, 25, 26, 40))

@@ -30,7 +30,7 @@ def agrees(model: Any, program: Any, inputs: Inputs, sizes: Mapping[str, int]) -
         return False
     given = _examples(program, inputs, sizes, 1)
     try:
-        return _same(program, given, _outputs(model, given))
+        return _same(program, given, _outputs(model, given), _CLOSE)
     except _FAILURES:
         return False
 
@@ -65,7 +65,7 @@ def reference_at(
     return failure
 
 
-def _same(program: Any, given: _Given, outputs: list[Any]) -> bool:
+def _same(program: Any, given: _Given, outputs: list[Any], *close: float) -> bool:
     """Return whether a program gives certain outputs, whatever it asserts."""
     import torch
 
@@ -74,7 +74,7 @@ def _same(program: Any, given: _Given, outputs: list[Any]) -> bool:
         if node.target is torch.ops.aten._assert_scalar.default:
             traced.graph.erase_node(node)
     traced.recompile()
-    found = Reference("torch", (), outputs, _CLOSE)
+    found = Reference("torch", (), outputs, *close)
     try:
         found.check(lambda: _called(traced, given))
     except (ModelError, *_FAILURES):
