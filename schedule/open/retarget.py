@@ -20,7 +20,9 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target) -> Sketch:
 
     Raises `ConfigError` where the program has other nests at that size.
     """
-    variant = derive(Named(workload), target, sketch.derivation)
+    # Axes may be contiguous here alone, as of a copy of all of a tensor.
+    like = frozenset(a.name for n in sketch.nests for a in (*n.nest.axes, *n.nest.reduce))
+    variant = derive(Named(workload), target, sketch.derivation, like)
     groups = tuple(map(settled, variant.groups))
     nests = [nest for group in groups for nest in group.nests]
     if len(nests) != len(sketch.nests):

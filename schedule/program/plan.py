@@ -116,10 +116,14 @@ def decomposed(program: Program, workload: Workload) -> Program:
 
 
 def grouped(
-    run: Program, program: Program, outputs: tuple[Tensor, ...]
+    run: Program,
+    program: Program,
+    outputs: tuple[Tensor, ...],
+    like: Collection[str] | None = None,
 ) -> tuple[FusionGroup, ...]:
-    """The groups of a run of nests of a program, ready to be scheduled."""
-    return tuple(finished(group) for group in groups_of(run, program, outputs))
+    """The groups of a run of nests of a program, ready to be scheduled; `like` as `merge_axes`
+    has it."""
+    return tuple(finished(group, like) for group in groups_of(run, program, outputs))
 
 
 def with_groups(
@@ -157,15 +161,15 @@ def has_reuse(nest: Nest) -> bool:
     return any(within - indices(r) for r in nest.reads() if r.tensor is not nest.result)
 
 
-def finished(group: FusionGroup) -> FusionGroup:
-    """The group with its nests as simple as they can be written."""
+def finished(group: FusionGroup, like: Collection[str] | None = None) -> FusionGroup:
+    """The group with its nests as simple as they can be written; `like` as `merge_axes` has it."""
     done: list[Nest | FusionGroup] = []
     for part in group.body:
         if isinstance(part, FusionGroup):
-            done.append(finished(part))
+            done.append(finished(part, like))
             continue
         filled = split_fill(part, frame=bool(group.outer))
-        done += [merge_axes(split_divisions(drop_units(nest))) for nest in filled]
+        done += [merge_axes(split_divisions(drop_units(nest)), like) for nest in filled]
     return replace(group, body=tuple(done))
 
 
