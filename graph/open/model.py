@@ -258,10 +258,11 @@ def _one_form(
     columns = [evaluated(n, g) + 0 * g[dims[0].name] for n, g in zip(extents, grids, strict=True)]
     values = np.concatenate(columns)
     (forms,) = Fit(dims, grid, range(2, 65), values[:, None]).formulas([values])
-    if not forms:
-        return None
-    size = _as_size(forms[0], dims)
-    return forms[0] if size is None else size
+    # What one frame has may hold in all, as the product of two quotients does.
+    own = (n for n in extents if isinstance(n, Formula) and np.array_equal(n.at(grid), values))
+    form = forms[0] if forms else next(own, None)
+    size = _as_size(form, dims)
+    return form if size is None else size
 
 
 def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:

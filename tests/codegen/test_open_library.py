@@ -122,6 +122,14 @@ def sorted_columns():
     return lw.workload(lw.ops.sort(x, axis=0))
 
 
+def padded_to_a_multiple():
+    n = lw.dim("n", 9, 200)
+    x, y = lw.tensor("X", (2, n, 4)), lw.tensor("Y", (2, (n + 7) // 8 * 8, 4))
+    i, j, k = lw.indices("i j k")
+    y[i, j, k] = lw.where(j < n, x[i, j, k], 0.0)
+    return lw.workload(y)
+
+
 MAKERS = (
     dense,
     lambda: dense(True),
@@ -186,8 +194,17 @@ def test_one_library_is_right_at_all_sizes(make):
         assert wrong(workload, library, sizes, rng) is None
 
 
-@pytest.mark.parametrize("make", [rows_of_two_dims, sorted_columns])
-def test_few_programs_serve_all_sizes_of_two_axes(make):
+def test_one_program_pads_to_a_multiple_where_there_is_nothing_to_pad_too():
+    workload, target = padded_to_a_multiple(), resolve("cpu", 2)
+    sizes = {"n": 199}
+    (config, *_) = default_configs(workload, target, Numerics.STANDARD, sizes)
+    program = open_program(workload, target, config, sizes)
+    assert program.takes({"n": 200})
+    assert program.takes({"n": 192})
+
+
+@pytest.mark.parametrize("make", [rows_of_two_dims, sorted_columns, padded_to_a_multiple])
+def test_few_programs_serve_all_sizes(make):
     workload, rng = make(), np.random.default_rng(2)
     library = lw.build(workload, threads=2)
     for sizes in [*ends(workload.dims), *(drawn_sizes(workload.dims, rng) for _ in range(6))]:

@@ -63,10 +63,21 @@ def test_rows_are_padded_to_a_multiple_and_cut_again():
     def windows(x):
         n = x.shape[1]
         padded = F.pad(x, (0, 0, 0, (8 - n % 8) % 8))
-        return padded.reshape(2, -1, 8, 3).softmax(2).reshape(2, -1, 3)[:, :n]
+        stacked = x[:, : n // 2 * 2].reshape(2, n // 2, 6)
+        return padded.reshape(2, -1, 8, 3).softmax(2).reshape(2, -1, 3)[:, :n], stacked
 
-    built = check(windows, (2, lw.dim("n", 9, 40), 3), lengths(9, 15, 16, 17, 24, 33, 40))
+    built = check(windows, (2, lw.dim("n", 9, 300), 3), lengths(9, 15, 16, 17, 24, 33, 40, 299))
     assert len(built.frames) == 1
+
+
+def test_a_result_may_have_the_product_of_two_rounded_sizes():
+    def windows(x):
+        rows, columns = ((4 - n % 4) % 4 for n in x.shape[1:])
+        y = F.pad(x, (0, columns, 0, rows))
+        return y.view(1, y.shape[1] // 4, 4, y.shape[2] // 4, 4).transpose(2, 3).reshape(-1, 16)
+
+    sizes = [{"n": n, "m": m} for n, m in ((5, 5), (8, 8), (13, 7), (12, 16))]
+    check(windows, (1, lw.dim("n", 5, 16), lw.dim("m", 5, 16)), sizes)
 
 
 def test_windows_slide_by_steps():
