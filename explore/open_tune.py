@@ -33,12 +33,15 @@ from loopwright.measure.open_programs import program_seconds
 from loopwright.measure.tabular import TabularDevice
 from loopwright.schedule.open.cover import (
     MOST_PROGRAMS,
+    Choose,
     Cover,
     completed,
     middle,
     rules,
+    settled,
     spread,
 )
+from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.program import OpenProgram, open_program
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.sketch.sketch import Config
@@ -96,8 +99,13 @@ class _OpenTuning:
         sizes: Sequence[Sizes] | None,
         watch: Stopwatch,
     ) -> None:
-        self.workload, self.device, self.target = workload, device, device.target
-        self.budget, self.options = budget, options
+        self.device, self.target = device, device.target
+        self.asked, self.budget, self.options = workload, budget, options
+
+        def choosing(given: Sized) -> Choose:
+            return partial(default_configs, given, self.target, options.numerics)
+
+        self.workload: Any = settled(workload, self.target, choosing)
         self.rng = np.random.default_rng(options.seed)
         self.given = None if sizes is None else _checked(workload, sizes)
         self.watch = watch
@@ -344,7 +352,7 @@ class _OpenTuning:
         self, library: OpenLibrary, measured: Sequence[Sizes], seconds: Any, loss: float
     ) -> OpenTuned:
         return OpenTuned(
-            self.workload,
+            self.asked,
             self.target,
             library,
             tuple(self.searches),

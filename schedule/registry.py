@@ -78,13 +78,19 @@ class Named:
 
 
 @functools.lru_cache(maxsize=256)
-def direct(named: Named, target: Target) -> Variant:
-    """The definition's own loops, which rewrites start from."""
+def direct(
+    named: Named,
+    target: Target,
+    like: tuple[tuple[str, ...], ...] | None = None,
+    fills: bool = False,
+) -> Variant:
+    """The definition's own loops, which rewrites start from; `like` and `fills` as `grouped` has
+    them."""
     made = by_comparisons(named.workload, lambda d: compares(d, target))
     source = Source.of(made if target.gpu is None else in_blocks(made))
     program: Program = ()
     if target.gpu is None:
-        groups = grouped(source.program, source.program, source.outputs)
+        groups = grouped(source.program, source.program, source.outputs, like, fills)
     else:
         program = gpu_program(source)
         groups = gpu_plan(program, source.outputs, target.gpu)
@@ -134,10 +140,17 @@ def _serves(rewrite: Rewrite, target: Target, numerics: Numerics, data_dependent
     return allowed and (rewrite.gpu or target.gpu is None)
 
 
-def derive(named: Named, target: Target, derivation: Derivation) -> Variant:
-    """The one program of a derivation. Raises `ConfigError` where there is none."""
+def derive(
+    named: Named,
+    target: Target,
+    derivation: Derivation,
+    like: tuple[tuple[str, ...], ...] | None = None,
+    fills: bool = False,
+) -> Variant:
+    """The one program of a derivation; `like` and `fills` as `grouped` has them. Raises
+    `ConfigError` where there is none."""
     known = {rewrite.name: rewrite for rewrite in REWRITES}
-    variant: Variant | None = direct(named, target)
+    variant: Variant | None = direct(named, target, like, fills)
     for step in derivation.steps:
         rewrite = known.get(step.rewrite)
         if rewrite is None:

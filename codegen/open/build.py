@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from loopwright.codegen.library.loading import loaded
@@ -18,7 +19,7 @@ from loopwright.dsl.errors import BuildError, LoopwrightError, NotationError, Ta
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.loops.nothing import has_elements
-from loopwright.schedule.open.cover import Cover, cover
+from loopwright.schedule.open.cover import Choose, Cover, covered
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.merge import merged
 from loopwright.schedule.open.program import OpenProgram
@@ -43,10 +44,10 @@ def build_open(
         )
     word = Numerics.of(numerics)
 
-    def choose(sizes: Mapping[str, int]) -> Iterator[Config]:
-        return default_configs(workload, target, word, sizes)
+    def choosing(given: Sized) -> Choose:
+        return partial(default_configs, given, target, word)
 
-    return open_library(cover(workload, target, choose), workload, target, name, str(word))
+    return open_library(covered(workload, target, choosing), workload, target, name, str(word))
 
 
 def default_configs(

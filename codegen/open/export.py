@@ -11,10 +11,12 @@ from loopwright.codegen.library.export import check_place, write_linked
 from loopwright.codegen.library.header import Functions, Names, is_variable
 from loopwright.codegen.library.manifest import describe
 from loopwright.codegen.library.signature import Signature
+from loopwright.codegen.open.plan import FUNCTIONS, expression
 from loopwright.codegen.open.signature import OpenSignature
 from loopwright.dsl.errors import LibraryError
 from loopwright.dsl.index import Affine, Index, Quotient
 from loopwright.dsl.size import Size
+from loopwright.schedule.tree.formula import Formula
 
 if TYPE_CHECKING:
     from loopwright.codegen.open.library import OpenLibrary
@@ -78,10 +80,7 @@ class OpenFunctions(Functions):
             f"rule[{2 * k}] <= {s} && {s} <= rule[{2 * k + 1}]" for k, s in enumerate(self.sizes)
         )
         given = ", ".join(f"int64_t {size}" for size in self.sizes)
-        choice = f"""static int64_t lw_floor(int64_t value, int64_t divisor) {{
-  return value >= 0 ? value / divisor : -((divisor - 1 - value) / divisor);
-}}
-
+        choice = f"""{FUNCTIONS}
 /* The program that sizes run: the least and the greatest of each, and its number. */
 static int64_t lw_program({given}) {{
   static const int64_t rules[][{2 * count + 1}] = {{
@@ -120,8 +119,10 @@ static int64_t lw_program({given}) {{
   void *const pointers[] = {{{listed}}};
   return lw_checked_call(&lw_main, pointers);"""
 
-    def _size(self, extent: int | Size) -> str:
-        return self._expression(extent.form) if isinstance(extent, Size) else f"INT64_C({extent})"
+    def _size(self, extent: int | Size | Formula) -> str:
+        if isinstance(extent, Size):
+            return self._expression(extent.form)
+        return expression(extent, self.of_dim)
 
     def _expression(self, form: Affine) -> str:
         parts = [f"INT64_C({form.const})"]
@@ -130,7 +131,7 @@ static int64_t lw_program({given}) {{
                 value = self.of_dim[atom.name]
             else:
                 inside = self._expression(atom.value)
-                value = f"lw_floor({inside}, {atom.divisor})"
+                value = f"lw_floordiv({inside}, {atom.divisor})"
                 if not isinstance(atom, Quotient):
                     value = f"({inside} - {atom.divisor} * {value})"
             parts.append(f"{factor} * {value}")

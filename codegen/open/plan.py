@@ -7,7 +7,7 @@ A library may have several plans, each for a box of sizes, as `variants.c` has p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
@@ -70,7 +70,8 @@ def c_source(plans: Sequence[OpenPlan], arguments: int) -> str:
     declared = "\n".join(f"LW_HIDDEN extern lw_kernel __tvm_ffi_{name};" for name in kernels)
     parts = [_PlanSource(number, plan, arguments).text() for number, plan in enumerate(plans)]
     count = len(plans[0].dims)
-    return _HEAD.format(kernels=declared, symbol=SYMBOL, ends=2 * count) + "\n".join(parts)
+    head = _HEAD.format(kernels=declared, symbol=SYMBOL, ends=2 * count, functions=FUNCTIONS)
+    return head + "\n".join(parts)
 
 
 @dataclass
@@ -147,13 +148,13 @@ class _PlanSource:
         return str(self.places.setdefault(text, len(self.places)))
 
 
-def expression(x: Number) -> str:
-    """A number as C, over the dims' values."""
+def expression(x: Number, names: Mapping[str, str] | None = None) -> str:
+    """A number as C, over the values of the dims, which may have other `names`."""
     if isinstance(x, int):
         return f"INT64_C({x})"
     if x.op == "dim":
-        return f"size_{x.args[0]}"
-    a, b = map(expression, x.args)
+        return f"size_{x.args[0]}" if names is None else names[x.args[0]]
+    a, b = (expression(part, names) for part in x.args)
     if x.op in ("floordiv", "min"):
         return f"lw_{x.op}({a}, {b})"
     return f"({a} {'+' if x.op == 'add' else '*'} {b})"
@@ -170,6 +171,13 @@ def _parameter(elements: int, dtype: str) -> str:
 def _rows(rows: Sequence[str], empty: str) -> str:
     return ",\n".join(f"    {row}" for row in rows) or f"    {empty}"
 
+
+FUNCTIONS = """static inline int64_t lw_floordiv(int64_t a, int64_t b) {
+  return a >= 0 ? a / b : -((b - 1 - a) / b);
+}
+static inline int64_t lw_min(int64_t a, int64_t b) { return a < b ? a : b; }
+"""
+"""C source of what an `expression` calls."""
 
 _HEAD = f"""/* Plans of open sizes: steps, and where their arguments lie. Made by Loopwright. */
 #define _POSIX_C_SOURCE 199309L
@@ -195,11 +203,7 @@ typedef struct {{{{
 {{kernels}}
 extern const char *const {{symbol}} __attribute__((visibility("hidden")));
 
-static inline int64_t lw_floordiv(int64_t a, int64_t b) {{{{
-  return a >= 0 ? a / b : -((b - 1 - a) / b);
-}}}}
-static inline int64_t lw_min(int64_t a, int64_t b) {{{{ return a < b ? a : b; }}}}
-static inline int64_t lw_most(int64_t a, int64_t b) {{{{ return a > b ? a : b; }}}}
+{{functions}}static inline int64_t lw_most(int64_t a, int64_t b) {{{{ return a > b ? a : b; }}}}
 static inline int64_t lw_lines(int64_t bytes) {{{{
   return (bytes + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT};
 }}}}

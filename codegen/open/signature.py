@@ -5,31 +5,34 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.errors import LibraryError, LoopwrightError
 from loopwright.dsl.serial import extent_from_json, extent_to_json
 from loopwright.dsl.size import Dim, Size, dim, extent_at, solved
 from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.tree.formula import Formula, formula_from_json
 
 
 @dataclass(frozen=True)
 class OpenParameter:
-    """One array argument: dense, in C order. Its shape may have sizes of dims."""
+    """One array argument: dense, in C order. Its shape may have sizes of dims; that of an output
+    may have formulas too, where the notation has no word for an extent, as `n * m` or
+    `min(n, 10)`."""
 
     name: str
-    shape: tuple[int | Size, ...]
+    shape: tuple[int | Size | Formula, ...]
     dtype: str
 
     @property
     def is_open(self) -> bool:
         """Return whether its shape follows from dims."""
-        return any(isinstance(n, Size) for n in self.shape)
+        return not all(isinstance(n, int) for n in self.shape)
 
     def at(self, sizes: Mapping[str, int]) -> Parameter:
         """The parameter for values of the dims."""
-        return Parameter(self.name, tuple(extent_at(n, sizes) for n in self.shape), self.dtype)
+        return Parameter(self.name, tuple(_at(n, sizes) for n in self.shape), self.dtype)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -63,7 +66,9 @@ class OpenSignature:
 
     def solve(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         """The value of every dim, from shapes of inputs. Raises `ShapeError`, `RangeError`."""
-        given = [(p.name, p.shape, s) for p, s in zip(self.inputs, shapes, strict=True)]
+        of_inputs = (cast("tuple[int | Size, ...]", p.shape) for p in self.inputs)  # no formulas
+        names = (p.name for p in self.inputs)
+        given = [*zip(names, of_inputs, shapes, strict=True)]
         return solved(self.dims, given)
 
     def program(self, sizes: Mapping[str, int]) -> int:
@@ -122,7 +127,7 @@ class OpenSignature:
             known = {str(n): dim(str(n), int(a), int(b), int(m)) for n, a, b, m in data["dims"]}
 
             def parameter(p: Any) -> OpenParameter:
-                shape = tuple(extent_from_json(n, known) for n in p["shape"])
+                shape = tuple(_from_json(n, known) for n in p["shape"])
                 return OpenParameter(str(p["name"]), shape, str(p["dtype"]))
 
             return OpenSignature(
@@ -142,6 +147,16 @@ class OpenSignature:
             raise LibraryError(f"not a signature: {type(error).__name__}: {error}") from error
 
 
+def _at(extent: int | Size | Formula, sizes: Mapping[str, int]) -> int:
+    return int(extent.at(sizes)) if isinstance(extent, Formula) else extent_at(extent, sizes)
+
+
+def _from_json(data: Any, known: Mapping[str, Size]) -> int | Size | Formula:
+    if isinstance(data, (int, list)):
+        return extent_from_json(data, known)
+    return formula_from_json(data, {name: size.dims[0] for name, size in known.items()})
+
+
 def _to_json(parameter: OpenParameter | Parameter) -> dict[str, Any]:
-    shape = [extent_to_json(n) for n in parameter.shape]
+    shape = [n.to_json() if isinstance(n, Formula) else extent_to_json(n) for n in parameter.shape]
     return {"name": parameter.name, "shape": shape, "dtype": parameter.dtype}

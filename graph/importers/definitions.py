@@ -57,7 +57,7 @@ class Written:
     arrays, what each operator is, and what constant tensors hold. Inputs whose values decide what
     is computed are `fixed`, and none any more. `extents` are the least of axes that inputs of
     integers index. `folded` are the known results of operators that
-    definitions read, by name."""
+    definitions read, or that are outputs, by name."""
 
     inputs: Mapping[str, Tensor]
     outputs: Sequence[Tensor | Array]

@@ -243,7 +243,9 @@ class _Description:
                 work = Workload.from_json(form)
             if self._base[value] in self.plain:
                 tensor.pop("constant", None)
-        offset = view_offset(work)
+        # At the greatest sizes part of a constant may be a view alone, as where all of it is read.
+        of_open = any(self._base[given[place]] in self.plain for place in said.inputs)
+        offset = None if of_open else view_offset(work)
         self.tokens.append(offset is None)
         if offset is not None:
             self.offsets[n] = self.number(offset)

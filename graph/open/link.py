@@ -39,8 +39,8 @@ from loopwright.graph.compile.memory_plan import shelves
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Value, check_arrays
 from loopwright.graph.open.frames import Frame
-from loopwright.schedule.open.cover import cover
-from loopwright.schedule.open.family import Family, numbered
+from loopwright.schedule.open.cover import Choose, covered
+from loopwright.schedule.open.family import Family, Sized, numbered
 from loopwright.schedule.open.merge import Programs, merged
 from loopwright.schedule.open.unify import drawn
 from loopwright.schedule.sketch.sketch import Config
@@ -134,13 +134,16 @@ class Linker:
         return StepKernel(kernel, plain, tuple(at[c] for c in sig.constants), made.prepare)
 
     def _open(self, family: Family, name: str) -> StepKernel:
-        def choose(sizes: Mapping[str, int]) -> Iterator[Config]:
-            config = self.known(family.at(**sizes))
-            if config is not None:
-                yield config
-            yield from default_configs(family, self.target, self.numerics, sizes)
+        def choosing(given: Sized) -> Choose:
+            def choose(sizes: Mapping[str, int]) -> Iterator[Config]:
+                config = self.known(family.at(**sizes))
+                if config is not None:
+                    yield config
+                yield from default_configs(given, self.target, self.numerics, sizes)
 
-        made = cover(family, self.target, choose, _APART)
+            return choose
+
+        made = covered(family, self.target, choosing, _APART)
         programs = merged(family, [p.tree for p in made.programs])
         arguments = (*programs.inputs, *programs.prepared, *programs.outputs)
         names = tuple(f"{name}_{k}" for k in range(len(made.programs)))

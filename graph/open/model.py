@@ -168,6 +168,9 @@ def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
     asked: list[Reference | str | None] = [source.reference()]
     for values in dict.fromkeys(_bearable(built.frames, dims, v) for v in drawn(dims, _CHECKED)):
         sizes = dict(zip((d.name for d in dims), values, strict=True))
+        if source.reference_at is not None:
+            asked.append(source.reference_at(sizes))
+            continue
         whole = read_model(source.model, source.inputs(sizes)).source
         asked.append(None if whole is None else whole.reference)
     for reference in asked:
@@ -223,7 +226,9 @@ def _signature(
     return OpenSignature(name, source.dims, inputs, outputs, (), (), rules, threads)
 
 
-def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[int | Size, ...]]:
+def _output_shapes(
+    dims: tuple[Dim, ...], found: Sequence[Frame]
+) -> list[tuple[int | Size | Formula, ...]]:
     """The shapes of the outputs in dims: one form for those of all frames."""
     made = []
     of_frames = ([f.shapes[v] for v in f.work.network.outputs] for f in found)
@@ -236,8 +241,8 @@ def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[
         extents = [_one_form(dims, found, each) for each in zip(*shapes, strict=True)]
         if None in extents:
             raise ModelError(
-                f"output {number} has an extent that is no sum and quotient of the dims: build "
-                "the model for each size that is needed"
+                f"output {number} has an extent that follows the dims in no way that is known: "
+                "build the model for each size that is needed, or give the dims narrower bounds"
             )
         made.append(tuple(n for n in extents if n is not None))
     return made
@@ -245,19 +250,21 @@ def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[
 
 def _one_form(
     dims: tuple[Dim, ...], found: Sequence[Frame], extents: Sequence[Number]
-) -> int | Size | None:
-    """An extent that is one of these in each frame; None where the notation has no word for it."""
+) -> int | Size | Formula | None:
+    """An extent that is one of these in each frame; None where no formula is found. It is a size
+    where the notation has a word for it."""
     grids = [everywhere(frame.dims) for frame in found]
     grid = {d.name: np.concatenate([g[d.name] for g in grids]) for d in dims}
     columns = [evaluated(n, g) + 0 * g[dims[0].name] for n, g in zip(extents, grids, strict=True)]
     values = np.concatenate(columns)
-    # That of one frame is often that of all; strides of audio make quotients by hundreds.
-    own = [n for n in extents if (evaluated(n, grid) + 0 * values == values).all()]
+    # Strides of audio make quotients by hundreds. What one frame has may hold in all, as the
+    # product of two quotients does.
     parts = (q.args[1] for n in extents if isinstance(n, Formula) for q in n.quotients())
     divisors = sorted({*range(2, 65), *(n for n in parts if isinstance(n, int))})
     (forms,) = Fit(dims, grid, divisors, values[:, None]).formulas([values])
-    found = (_as_size(n, dims) for n in (*forms, *own))
-    return next((n for n in found if n is not None), None)
+    own = [n for n in extents if isinstance(n, Formula) and np.array_equal(n.at(grid), values)]
+    sizes = (_as_size(n, dims) for n in (*forms, *own))
+    return next((n for n in (*sizes, *forms, *own) if n is not None), None)
 
 
 def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:

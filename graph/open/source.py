@@ -19,7 +19,7 @@ from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file,
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
-from loopwright.graph.importers.torch.eager import agrees, check_ones
+from loopwright.graph.importers.torch.eager import agrees, check_ones, reference_at
 from loopwright.graph.importers.torch.inputs import input_names
 from loopwright.graph.importers.torch.program import onnx_of, open_program, structure_of
 from loopwright.schedule.open.family import Share
@@ -44,6 +44,7 @@ class OpenSource:
     arrays: given for inputs of fixed shapes.
     structure: what the model returns, made of its outputs; None for these.
     reference: what the framework that it comes from gives for examples, if it has any.
+    reference_at: what that gives at some sizes; None where the model says it itself.
     """
 
     model: Any
@@ -51,6 +52,7 @@ class OpenSource:
     arrays: Mapping[str, Any]
     structure: Callable[[Sequence[Any]], Any] | None = None
     reference: Callable[[], Reference | str | None] = lambda: None
+    reference_at: Callable[[Mapping[str, int]], Reference | str] | None = None
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -114,6 +116,7 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
             {},
             structure_of(program),
             lambda: Reference.of_torch(program),
+            partial(reference_at, model, program, inputs),
         )
     if isinstance(model, (str, Path)):
         model = onnx_file(Path(model))

@@ -14,6 +14,7 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.family import Sized
+from loopwright.schedule.open.prepared import SizedConstantsError, as_inputs
 from loopwright.schedule.open.program import OpenProgram, general, grid, open_program
 from loopwright.schedule.open.retarget import retargeted
 from loopwright.schedule.open.rule import Rule
@@ -51,7 +52,33 @@ class Cover:
 Choose = Callable[[Mapping[str, int]], Iterable[Config]]
 """Configs for sizes, the best one first."""
 
+Choosing = Callable[[Sized], Choose]
+"""Configs of a workload whose constants may be fewer."""
+
 _WIDE = 1.5  # times as large as its least size is the greatest one of a program worth its place
+
+
+def covered(workload: Sized, target: Target, choosing: Choosing, apart: int = _APART) -> Cover:
+    """The cover of a workload whose constants are inputs like others where what is prepared of
+    them depends on a size. Raises `ConfigError` as `cover` does."""
+    while True:
+        try:
+            return cover(workload, target, choosing(workload), apart)
+        except SizedConstantsError as error:
+            workload = as_inputs(workload, error.names)
+
+
+def settled(workload: Sized, target: Target, choosing: Choosing) -> Sized:
+    """A workload whose constants are inputs like others where the first program of the greatest
+    sizes prepares of them what depends on a size."""
+    greatest = {d.name: d.high for d in workload.dims}
+    while True:
+        try:
+            _widest(workload, target, choosing(workload)(greatest), greatest)
+        except SizedConstantsError as error:
+            workload = as_inputs(workload, error.names)
+        else:
+            return workload
 
 
 def cover(workload: Sized, target: Target, choose: Choose, apart: int = _APART) -> Cover:
@@ -60,6 +87,7 @@ def cover(workload: Sized, target: Target, choose: Choose, apart: int = _APART) 
     hold all of the smaller loops. Constants are laid out in one way for all, where that can be.
 
     Raises `ConfigError` where more than `MOST_PROGRAMS` are needed, or a dim has too many values.
+    Raises `SizedConstantsError` where all programs prepare what depends on a size.
     """
     grid(workload.dims)
     programs: list[OpenProgram] = []
@@ -172,11 +200,15 @@ def _widest(
     """The first program that is right for a wide range of sizes, else the widest one; one of
     those that are known where it has the same config."""
     best: tuple[float, OpenProgram] | None = None
+    refused: SizedConstantsError | None = None
     for config in configs:
         try:
             plain = general(workload, target, config, sizes)
             same = (p for p in known if p.config == plain and p.takes(sizes))
             made = next(same, None) or open_program(workload, target, plain, sizes)
+        except SizedConstantsError as error:
+            refused = error
+            continue
         except ConfigError:
             continue
         width = min(
@@ -187,6 +219,8 @@ def _widest(
             return made
         if best is None or width > best[0]:
             best = width, made
+    if refused is not None:
+        raise refused
     return None if best is None else best[1]
 
 

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loopwright.dsl.errors import ConfigError
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.numbers import structure
-from loopwright.schedule.tree.formula import Formula
 from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Loop, Stmt, Store, Tree, Var
 from loopwright.schedule.tree.parts import renamed
 
@@ -30,10 +28,7 @@ class Programs:
 
 
 def merged(workload: Sized, trees: Sequence[Tree]) -> Programs:
-    """The programs of trees with formulas. Layouts that several of them read are made once.
-
-    Raises `ConfigError` where a constant's layout depends on a size.
-    """
+    """The programs of trees with formulas. Layouts that several of them read are made once."""
     every = {b.name: b for t in trees for b in (*t.inputs, *t.constants)}
     relaid = {b.name for t in trees for b in t.constants}
     order = [t.name for t in workload.inputs]
@@ -76,8 +71,6 @@ class _Merging:
             body = part.prepare
             new = []
             for buffer in part.prepared:
-                if any(isinstance(n, Formula) for n in buffer.shape):
-                    raise ConfigError(f"the layout of {buffer.name} depends on a size")
                 name = self._unused(buffer.name)
                 body = _all_renamed(body, buffer.name, name)
                 self.prepared.append(replace(buffer, name=name))

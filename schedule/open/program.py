@@ -23,6 +23,7 @@ from loopwright.schedule.open.numbers import (
     with_numbers,
     without_hints,
 )
+from loopwright.schedule.open.prepared import check_prepared
 from loopwright.schedule.open.retarget import check_values, divides, retargeted
 from loopwright.schedule.open.unify import Structure, Unification, Unified, drawn
 from loopwright.schedule.program.nest import extent, in_place
@@ -62,7 +63,7 @@ def open_program(
     is right for.
 
     Raises `ConfigError` where it has no form for other sizes: a number that follows none of the
-    formulas that are tried.
+    formulas that are tried. Raises `SizedConstantsError` where a preparation depends on a size.
     """
     key = tuple(made_for.items())
     return _opened(workload, target, _general(workload, target, config, key), key)
@@ -155,6 +156,7 @@ class _Opening(Unification):
             tree = with_numbers(own, box.formulas)
             if not holds(at_sizes(without_hints(tree), grid(box.dims))):
                 raise ConfigError(f"{self.config} leaves its buffers at some size")
+        check_prepared(tree)
         self.seen.forms[box.kind] = box
         return OpenProgram(
             self.workload,

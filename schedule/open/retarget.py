@@ -21,10 +21,16 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target) -> Sketch:
 
     Raises `ConfigError` where the program has other nests at that size.
     """
-    variant = derive(Named(workload), target, sketch.derivation)
-    groups = tuple(map(settled, variant.groups))
-    nests = [nest for group in groups for nest in group.nests]
-    if len(nests) != len(sketch.nests):
+    # Axes may be contiguous here alone, as of a copy of all of a tensor, and a padding may have no
+    # element.
+    like = tuple(tuple(a.name for a in (*n.nest.axes, *n.nest.reduce)) for n in sketch.nests)
+    for fills in (False, True):
+        variant = derive(Named(workload), target, sketch.derivation, like, fills)
+        groups = tuple(map(settled, variant.groups))
+        nests = [nest for group in groups for nest in group.nests]
+        if len(nests) == len(sketch.nests):
+            break
+    else:
         raise ConfigError("the program has other nests")
     made = tuple(_moved(old, new) for old, new in zip(sketch.nests, nests, strict=True))
     return replace(

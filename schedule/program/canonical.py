@@ -6,7 +6,7 @@ A program is a tuple of nests, executed in order. Each docstring shows *before â
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from loopwright.dsl.expr import Expr, Read
@@ -105,16 +105,20 @@ def split_divisions(nest: Nest) -> Nest:
     return nest
 
 
-def merge_axes(nest: Nest) -> Nest:
+def merge_axes(nest: Nest, like: Collection[str] | None = None) -> Nest:
     """Fuse neighbouring axes that every access walks contiguously, so that rows get long.
 
     `for y < 7: for x < 7: Y[c, y, x] = X[c, y, x]  â†¦  for yx < 49: Y[c, yx] = X[c, yx]`
+
+    Of axes with names as those of `like`, where these are given, alone.
     """
     for loops in () if nest.also else (nest.axes, nest.reduce):
         for first, second in itertools.pairwise(loops):
+            if like is not None and not any(first.name + second.name in name for name in like):
+                continue
             merged = _merge(nest, first, second)
             if merged is not None:
-                return merge_axes(merged)
+                return merge_axes(merged, like)
     return nest
 
 

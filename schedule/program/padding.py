@@ -13,14 +13,14 @@ from loopwright.schedule.program.canonical import Program, substitute_axes
 from loopwright.schedule.program.nest import Nest, extent
 
 
-def split_fill(nest: Nest, frame: bool = False) -> Program:
+def split_fill(nest: Nest, frame: bool = False, fills: bool = False) -> Program:
     """A predicated copy becomes a fill and a copy of the box that the predicate describes.
 
     `for i < 9: P[i] = where((i >= 1) & (i < 8), X[i - 1], 0)
      ↦  for i < 9: P[i] = 0;  for i < 7: P[i + 1] = X[i]`
 
     With `frame`, only what the copy leaves out is filled, where that is a frame around it: less
-    work, but more loops.
+    work, but more loops. With `fills`, what a copy of all overwrites is filled, too.
     """
     body = nest.body
     if nest.reducer is not None or not isinstance(body, Select) or nest.also:
@@ -41,7 +41,7 @@ def split_fill(nest: Nest, frame: bool = False) -> Program:
     if any(span.count <= 0 for span in spans.values()):
         return (fill,)
     inside = substitute_axes(replace(nest, body=body.x), tuple(axes), (), values)
-    if inside.size == nest.size:
+    if inside.size == nest.size and not fills:
         return (inside,)
     if frame and all(span.step == 1 for span in spans.values()):
         return (*_frame(fill, spans), inside)

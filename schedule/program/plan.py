@@ -117,10 +117,16 @@ def decomposed(program: Program, workload: Workload) -> Program:
 
 
 def grouped(
-    run: Program, program: Program, outputs: tuple[Tensor, ...]
+    run: Program,
+    program: Program,
+    outputs: tuple[Tensor, ...],
+    like: Sequence[Collection[str]] | None = None,
+    fills: bool = False,
 ) -> tuple[FusionGroup, ...]:
-    """The groups of a run of nests of a program, ready to be scheduled."""
-    return tuple(finished(group) for group in groups_of(run, program, outputs))
+    """The groups of a run of nests of a program, ready to be scheduled; `like` for each nest as
+    `merge_axes` has it, `fills` as `split_fill`."""
+    names = None if like is None else iter(like)
+    return tuple(finished(group, names, fills) for group in groups_of(run, program, outputs))
 
 
 def with_groups(
@@ -158,15 +164,20 @@ def has_reuse(nest: Nest) -> bool:
     return any(within - indices(r) for r in nest.reads() if r.tensor is not nest.result)
 
 
-def finished(group: FusionGroup) -> FusionGroup:
-    """The group with its nests as simple as they can be written."""
+def finished(
+    group: FusionGroup, like: Iterator[Collection[str]] | None = None, fills: bool = False
+) -> FusionGroup:
+    """The group with its nests as simple as they can be written; `like` and `fills` as `grouped`
+    has them."""
     done: list[Nest | FusionGroup] = []
     for part in group.body:
         if isinstance(part, FusionGroup):
-            done.append(finished(part))
+            done.append(finished(part, like, fills))
             continue
-        filled = split_fill(part, frame=bool(group.outer))
-        done += [merge_axes(split_divisions(drop_units(nest))) for nest in filled]
+        filled = split_fill(part, frame=bool(group.outer), fills=fills)
+        for nest in filled:
+            names = None if like is None else next(like, ())
+            done.append(merge_axes(split_divisions(drop_units(nest)), names))
     return replace(group, body=tuple(done))
 
 

@@ -100,6 +100,12 @@ class Formula:
     def __int__(self) -> int:
         raise ConfigError(f"a program of open sizes has {self} where it needs a number")
 
+    def to_json(self) -> Any:
+        """A value that `json` can write, and `formula_from_json` reads."""
+        if self.op == "dim":
+            return self.args[0]
+        return {self.op: [x.to_json() if isinstance(x, Formula) else x for x in self.args]}
+
     def __str__(self) -> str:
         if self.op == "dim":
             return str(self.args[0])
@@ -115,6 +121,18 @@ def lesser(x: Formula | int, y: Formula | int) -> Formula | int:
         return min(x, y)
     (a, b), (c, d) = bounds(x), bounds(y)
     return _made("min", (x, y), min(a, c), min(b, d), math.gcd(divisor(x), divisor(y)))
+
+
+def formula_from_json(data: Any, dims: Mapping[str, Dim]) -> Formula | int:
+    """The inverse of `Formula.to_json`, over dims by their names."""
+    if isinstance(data, str):
+        return Formula.of(dims[data])
+    if isinstance(data, int):
+        return data
+    ((op, args),) = data.items()
+    x, y = (formula_from_json(part, dims) for part in args)
+    made: Formula | int = lesser(x, y) if op == "min" else _EVALUATED[op](x, y)
+    return made
 
 
 def bounds(x: Any) -> tuple[int, int]:

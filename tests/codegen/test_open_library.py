@@ -123,6 +123,14 @@ def sorted_columns():
     return lw.workload(lw.ops.sort(x, axis=0))
 
 
+def padded_to_a_multiple():
+    n = lw.dim("n", 9, 200)
+    x, y = lw.tensor("X", (2, n, 4)), lw.tensor("Y", (2, (n + 7) // 8 * 8, 4))
+    i, j, k = lw.indices("i j k")
+    y[i, j, k] = lw.where(j < n, x[i, j, k], 0.0)
+    return lw.workload(y)
+
+
 MAKERS = (
     dense,
     lambda: dense(True),
@@ -187,8 +195,17 @@ def test_one_library_is_right_at_all_sizes(make):
         assert wrong(workload, library, sizes, rng) is None
 
 
-@pytest.mark.parametrize("make", [rows_of_two_dims, sorted_columns])
-def test_few_programs_serve_all_sizes_of_two_axes(make):
+def test_one_program_pads_to_a_multiple_where_there_is_nothing_to_pad_too():
+    workload, target = padded_to_a_multiple(), resolve("cpu", 2)
+    sizes = {"n": 199}
+    (config, *_) = default_configs(workload, target, Numerics.STANDARD, sizes)
+    program = open_program(workload, target, config, sizes)
+    assert program.takes({"n": 200})
+    assert program.takes({"n": 192})
+
+
+@pytest.mark.parametrize("make", [rows_of_two_dims, sorted_columns, padded_to_a_multiple])
+def test_few_programs_serve_all_sizes(make):
     workload, rng = make(), np.random.default_rng(2)
     library = lw.build(workload, threads=2)
     for sizes in [*ends(workload.dims), *(drawn_sizes(workload.dims, rng) for _ in range(6))]:
@@ -339,6 +356,39 @@ def test_bound_constants_are_laid_out_once_for_all_sizes():
 def test_an_input_of_open_shape_cannot_be_bound():
     with pytest.raises(ShapeError, match="has open sizes"):
         lw.build(dense()).bind(X=np.zeros((3, 33), "float32"))
+
+
+def weights_of_open_shape():
+    x, w = lw.tensor("X", (5, 24)), lw.tensor("W", (lw.dim("n", 2, 40), 24), constant=True)
+    return lw.workload(lw.ops.dense(x, w))
+
+
+def values_of_a_size():
+    n = lw.dim("n", 2, 40)
+    x, k = lw.tensor("X", (n, 3)), lw.tensor("K", (4, 3), constant=True)
+    i, r = lw.indices("i r")
+    scaled = lw.tensor("T", (4, 3))
+    scaled[r, i] = k[r, i] / lw.cast(n, "float32")
+    y = lw.einsum("ji,ri->jr", x, scaled)
+    return lw.workload(lw.ops.dense(y, lw.tensor("W", (9, 4), constant=True)))
+
+
+@pytest.mark.parametrize(
+    ("make", "constants"), [(weights_of_open_shape, ()), (values_of_a_size, ("W",))]
+)
+def test_constants_of_which_a_size_makes_others_are_read_in_each_call(make, constants):
+    workload, rng = make(), np.random.default_rng(4)
+    library = lw.build(workload, threads=2)
+    assert library.open_signature.constants == constants
+    for n in (2, 3, 17, 40):
+        assert wrong(workload, library, {"n": n}, rng) is None
+
+
+def test_a_program_that_prepares_what_depends_on_a_size_is_told_which_constants_to_give():
+    workload, target = values_of_a_size(), resolve("cpu", 2)
+    (config, *_) = default_configs(workload, target, Numerics.STANDARD, {"n": 40})
+    with pytest.raises(ConfigError, match=r"prepared of K depends on a size .*no constants"):
+        open_program(workload, target, config, {"n": 40})
 
 
 def test_the_library_of_one_size_shares_the_code():

@@ -123,3 +123,9 @@ def test_a_resize_of_an_old_version_begins_at_the_center_of_its_first_element():
     said = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
     y = computed("Resize", {"x": x}, known, opset=11, **said)
     np.testing.assert_array_equal(y, [[[1, 3]]])
+
+
+def test_a_resize_without_modes_takes_the_next_element_where_it_shrinks():
+    x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4)  # an example of ONNX's own
+    known = {"scales": np.array([1, 1, 0.6, 0.6], np.float32)}
+    np.testing.assert_array_equal(computed("Resize", {"x": x}, known, opset=10), [[[[1, 3]]]])

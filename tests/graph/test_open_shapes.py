@@ -11,6 +11,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.reference")
 node = onnx.helper.make_node
 pytestmark = pytest.mark.onnx
+PLAIN = {"coordinate_transformation_mode": "asymmetric"}
 
 
 def check_at(built, model, shapes):
@@ -39,9 +40,9 @@ def test_pools_of_open_images_may_round_up():
     ("mode", "how"),
     [
         ("linear", {}),
-        ("cubic", {"coordinate_transformation_mode": "asymmetric"}),
+        ("cubic", PLAIN),
         ("nearest", {"nearest_mode": "round_prefer_ceil"}),
-        ("nearest", {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}),
+        ("nearest", {**PLAIN, "nearest_mode": "floor"}),
     ],
 )
 def test_open_images_grow_by_a_fraction(mode, how):
@@ -50,6 +51,34 @@ def test_open_images_grow_by_a_fraction(mode, how):
     model = model_of(nodes, {"x": (1, 2, "w")}, ["y"], weights)
     built = lw.build_model(model, dims={"w": (3, 24)}, threads=1)
     check_at(built, model, [(1, 2, w) for w in (3, 4, 5, 11, 24)])
+
+
+@pytest.mark.parametrize(
+    ("scale", "how"),
+    [
+        (0.3, {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}),
+        (
+            1.2,
+            {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "round_prefer_ceil"},
+        ),
+        (2.5, {"nearest_mode": "round_prefer_floor"}),
+    ],
+)
+def test_the_nearest_of_two_elements_is_that_of_onnxruntime(scale, how):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    nodes = [node("Resize", ["x", "", "scales"], ["y"], mode="nearest", **how)]
+    weights = [("scales", np.array([1, 1, scale], np.float32))]
+    model = model_of(nodes, {"x": (1, 2, "w")}, ["y"], weights)
+    built = lw.build_model(model, dims={"w": (10, 60)}, threads=1)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for w in (10, 37, 60):
+        x = random(1, 2, w)
+        (wanted,) = session.run(None, {"x": x})
+        np.testing.assert_array_equal(built(x), wanted)
+        fixed = lw.build_model(model, {"x": x}, threads=1, check=False)
+        np.testing.assert_array_equal(fixed(x), wanted)
 
 
 def test_an_open_image_that_shrinks_to_one_element_keeps_the_first():

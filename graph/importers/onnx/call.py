@@ -42,8 +42,8 @@ OPERATORS: dict[str, Rule] = {}
 
 
 SCANS = "loopwright"
-"""The domain of scans that ONNX has not: CumProd, CumMax and CumMin, as torch's programs have
-them."""
+"""The domain of operators that ONNX has not, as torch's programs have them: CumProd, CumMax and
+CumMin, and Interpolate."""
 
 LIMITS: dict[str, str] = {}
 """Notes on some operators for users: what a call must fulfil, or costs."""

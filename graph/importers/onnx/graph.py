@@ -403,5 +403,6 @@ def _written(
             raise UnsupportedOperator(f"output {value.name} is {out.dtype}")
     extents = indexed(graph.definitions, set(tensors.values()))
     weights, known = graph.weights, graph.folded
-    used = {name: x for name, x in known.items() if weights.has(x)}
+    results = {id(x) for x in outputs}
+    used = {name: x for name, x in known.items() if weights.has(x) or id(x) in results}
     return Written(tensors, outputs, graph.definitions, weights.arrays, fixed, extents, used)

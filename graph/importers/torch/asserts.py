@@ -32,8 +32,9 @@ def check_asserted(
     """Raises `ModelError` where an assertion of a program does not hold at some of these sizes.
     `shapes` are those of its inputs. An assertion that depends on data is not looked at.
 
-    Torch's own operators assert that an extent is not 1, which they would broadcast. A branch of
-    the user's asserts the same. Whether a program `agrees` with its module there tells them apart.
+    Torch's own operators assert that an extent is not 1, which they would broadcast, and that a
+    slice, whose end is the lesser of two numbers, is all of an axis. A branch of the user's may
+    assert the same. Whether a program `agrees` with its module there tells them apart.
     """
     from torch.ops import aten
 
@@ -65,7 +66,7 @@ def check_asserted(
         failing = np.flatnonzero(~np.broadcast_to(holds.astype(bool), count))
         if len(failing):
             some = [{n: int(x[k]) for n, x in sizes.items()} for k in failing]
-            if type(node.args[0].meta["val"].node.expr).__name__ == "Unequality":
+            if _is_torchs(node.args[0].meta["val"].node.expr):
                 some.sort(key=lambda each: math.prod(each.values()))
                 ends = np.linspace(0, len(some) - 1, _TRIED).astype(int)
                 if all(agrees(some[k]) for k in dict.fromkeys(ends.tolist())):
@@ -75,6 +76,13 @@ def check_asserted(
                 f"torch.export asserts {node.args[0].meta['val']}; give the dims other bounds, or "
                 "a multiple"
             )
+
+
+def _is_torchs(assertion: Any) -> bool:
+    """Return whether torch's own operators may assert this of sizes at which they work."""
+    from torch.utils._sympy.functions import Max, Min
+
+    return type(assertion).__name__ == "Unequality" or bool(assertion.has(Min, Max))
 
 
 def _at(extent: int | Size, sizes: Mapping[str, Array]) -> Any:

@@ -32,6 +32,7 @@ def _replaced() -> Mapping[Any, Callable[..., Any]]:
     import torch.nn.functional as F  # noqa: N812
 
     return {
+        torch.cdist: _distances,
         torch.linspace: _linspace,
         **{
             pool: functools.partial(_adaptive_pool, pool, rank, is_mean)
@@ -56,6 +57,14 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options:
     back = ahead.flip(0)
     step = (end - start) / (ahead + back).clamp(min=1)
     return torch.where(ahead <= back, start + step * ahead, end - step * back)
+
+
+def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
+    """The distances of all pairs of rows, in one way for any number of rows: torch takes products
+    of matrices where there are many."""
+    import torch
+
+    return torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
 
 
 def _adaptive_pool(

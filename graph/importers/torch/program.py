@@ -34,6 +34,13 @@ from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
 
 _FUNCTIONS = 4096  # of onnxscript that the exporter keeps, at most
+_FIXING = ("Constraints violated", "Specializations", "inconsistent min")
+"""Words of torch's where a program is right for some sizes alone."""
+_FIXED = (
+    "; what the module does fixes a size, or allows some alone: float(n) and int(n * 0.5) make a "
+    "number of it, and so may an if; write n as it is, n // 2, and (8 - n % 8) % 8 for -n % 8, or "
+    "build the model for each size"
+)
 _EXAMPLE = 6
 """Steps above the least size at which a program of open sizes is traced."""
 
@@ -348,8 +355,10 @@ def _traced_open(
     except ModelError:
         raise
     except Exception as error:  # of many kinds
+        said = reason(error)
+        more = _FIXED if any(word in said for word in _FIXING) else ""
         raise ModelError(
-            f"torch.export cannot export the model for these sizes: {reason(error)}"
+            f"torch.export cannot export the model for these sizes: {said}{more}"
         ) from error
 
 

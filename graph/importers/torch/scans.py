@@ -54,8 +54,14 @@ def cumulative_logsumexp(x: Any, dim: int) -> Any:
     return op.CastLike(total, x)
 
 
+def named(name: str, result: Any) -> Any:
+    """A result whose operator gets a name of ours behind the exporter."""
+    result.producer().metadata_props[_MARK] = name
+    return result
+
+
 def name_scans(model: Any) -> None:
-    """Name the scans of a model that the exporter has made."""
+    """Give operators of a model that the exporter has made the names of ours."""
     for node in model.graph:
         name = node.metadata_props.pop(_MARK, None)
         if name is not None:
@@ -67,8 +73,7 @@ def _running(name: str, x: Any, dim: int) -> Any:
     """A scan of some name."""
     op = opset()
     result = op.CumSum(x, op.Constant(value_int=dim))
-    result.producer().metadata_props[_MARK] = name
-    return result
+    return named(name, result)
 
 
 def _extreme(name: str, x: Any, dim: int) -> tuple[Any, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.torch import recurrences, scans, special
+from loopwright.graph.importers.torch import images, recurrences, scans, special
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -16,6 +17,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
     from torch.ops import aten
 
     return {
+        operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
         aten._cdist_forward.default: _distances,
@@ -31,11 +33,53 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.lgamma.default: special.log_gamma,
         aten.logcumsumexp.default: scans.cumulative_logsumexp,
         aten.masked_select.default: special.masked_select,
+        aten.pow.Tensor_Scalar: _by_size("aten_pow_tensor_scalar", "aten_pow"),
+        aten.remainder.Scalar: _by_size("aten_remainder_scalar", "aten_remainder"),
         aten.rsub.Scalar: _from_number,
         aten.sort.stable: _sorted,
+        aten.split_with_sizes.default: _split,
+        aten.squeeze.dim: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
+        **images.translations(),
         **recurrences.translations(),
     }
+
+
+def _floor_divided(x: Any, y: Any) -> Any:
+    """A quotient of sizes, as of `-(-n // 8)`: the exporter's rounds negative ones to zero."""
+    op = special.opset()
+    x, y = (op.Constant(value_int=n) if isinstance(n, int) else n for n in (x, y))
+    return op.Div(op.Sub(x, op.Mod(x, y)), y)
+
+
+def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
+    """A function of a tensor and a number: what the exporter has for one that is known, and for a
+    size what it has for two tensors."""
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    def made(x: Any, y: Any) -> Any:
+        if isinstance(y, (int, float)):
+            return getattr(core, of_number)(x, y)
+        return getattr(core, of_tensor)(x, special.opset().CastLike(y, x))
+
+    return made
+
+
+def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
+    """Parts of an axis, of known or of open sizes."""
+    op, along, start, parts = special.opset(), special.whole(dim), special.whole(0), []
+    for size in sizes:
+        own = special.whole(size) if isinstance(size, int) else op.Reshape(size, special.whole(-1))
+        end = op.Add(start, own)
+        parts.append(op.Slice(x, start, end, along))
+        start = end
+    return tuple(parts)
+
+
+def _squeezed(x: Any, dim: int) -> Any:
+    """A tensor without an axis, if that has one element: an open one may have more."""
+    op = special.opset()
+    return scans.named("Squeeze", op.Squeeze(x, special.whole(dim))) if x.shape else op.Identity(x)
 
 
 def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:

@@ -124,10 +124,10 @@ def _div(call: Call) -> Value:
     call = _aligned(call)
     if is_float(call.dtype()):
         divisor = call.value(1)
-        if isinstance(divisor, np.ndarray) and divisor.size == 1:
-            factor = 1 / divisor.reshape(-1)[0].astype(np.float64)
-            if _exact_reciprocal(float(divisor.reshape(-1)[0])):
-                return call.each(lambda a: a * float(factor), 0)
+        if isinstance(divisor, np.ndarray) and divisor.size == 1 and not call.may_vary(1):
+            number = float(divisor.reshape(-1)[0])
+            if _exact_reciprocal(number):
+                return call.each(lambda a: a * (1 / number), 0)
         return call.each(lambda a, b: a / b)
     return call.each(f.trunc_div)
 

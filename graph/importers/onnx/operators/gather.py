@@ -8,10 +8,11 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
-from loopwright.dsl.index import Index
+from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.onnx.call import (
+    Array,
     Call,
     NotKnown,
     Value,
@@ -70,22 +71,43 @@ def _reverse_sequence(call: Call) -> Value:
 def _gather(call: Call) -> Value:
     value, indices, axis = call.value(0), call.value(1), call.axis(0)
     shape, own = shape_of(value), shape_of(indices)
-    extent = shape[axis]
+    new, extent = (*shape[:axis], *own, *shape[axis + 1 :]), shape[axis]
     if isinstance(indices, np.ndarray):
-        flat = indices.reshape(-1).astype(np.int64)
-        if flat.size and (flat.min() < -extent or flat.max() >= extent):
+        if indices.size and (indices.min() < -extent or indices.max() >= extent):
             raise call.unsupported(
-                f"an index of {flat.min()} to {flat.max()} is outside of {extent}"
+                f"an index of {indices.min()} to {indices.max()} is outside of {extent}"
             )
-        taken = take(call, value, axis, flat % max(extent, 1), "gather")
-        return reshaped(call, taken, (*shape[:axis], *own, *shape[axis + 1 :]))
+        places = indices.astype(np.int64) % max(extent, 1)
+        if len(own) > 1 and isinstance(value, Tensor) and (steps := _steps(places)) is not None:
+            first = int(places.flat[0])
+
+            def window(*i: Index) -> Expr:
+                inner = i[axis : axis + len(own)]
+                at = sum((k * step for k, step in zip(inner, steps)), as_affine(first))
+                return gathered(value, *i[:axis], at, *i[axis + len(own) :])
+
+            return define("gather", new, window)
+        return reshaped(call, take(call, value, axis, places.reshape(-1), "gather"), new)
     table = call.tensor(0)
 
     def body(*i: Index) -> Expr:
         at = call.read(indices, i[axis : axis + len(own)])
         return gathered(table, *i[:axis], at, *i[axis + len(own) :])
 
-    return define("gather", (*shape[:axis], *own, *shape[axis + 1 :]), body)
+    return define("gather", new, body)
+
+
+def _steps(places: Array) -> list[int] | None:
+    """Steps along each axis that places go by, as those of sliding windows; None for others."""
+    if 0 in places.shape:
+        return None
+    first = places.flat[0]
+    steps = [
+        int(places[tuple(int(d == k) for d in range(places.ndim))] - first) if n > 1 else 0
+        for k, n in enumerate(places.shape)
+    ]
+    made = sum((g * s for g, s in zip(np.indices(places.shape), steps)), first)
+    return steps if np.array_equal(places, made) else None
 
 
 @operator("GatherElements")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,6 +14,7 @@ from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
+    SCANS,
     Array,
     Call,
     Value,
@@ -25,27 +26,41 @@ from loopwright.graph.importers.onnx.call import (
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.slices import KNOWN, take
 
+_IMAGE = 4  # axes of an image
 _MOST_OVER = 64
 _NEAR = 1e-6
 """A scale is a fraction of at most this divisor if it is so near to it, relatively."""
+_TIE = 1e-6
+"""Distance from the middle of two elements that counts as none, as in onnxruntime."""
 
 
-@operator("Resize", "Upsample", limit=KNOWN)
+_OF_TORCH = "Interpolate"
+"""Torch's operator, which has sizes of its own beside scales."""
+
+
+@operator("Resize", "Upsample", f"{SCANS}:{_OF_TORCH}", limit=KNOWN)
 def _resize(call: Call) -> Value:
     rank = len(call.shape())
     axes = call.checked_axes(call.get("axes") or range(rank), rank)
     scales, sizes = _wanted(call, axes)
     mode = call.get("mode", "nearest")
     value = call.value(0)
-    if call.open and (lines := _lines(call, axes, scales, sizes)) is not None:
-        return _of_open(call, value, axes, lines, mode)
+    by_scale = _by_scale(call)
+    if call.open and _has_formula(call, scales, by_scale):
+        if mode == "nearest":
+            return _nearest_of_open(call, value, axes, scales, sizes)
+        lines = _lines(call, axes, scales, sizes, by_scale)
+        if lines is not None:
+            return _of_open(call, value, axes, lines, mode)
     if mode != "nearest":
         smooth = bool(call.get("antialias", 0)) and any(s < 1 for s in scales)
         return _weighted(call, value, axes, scales, sizes, mode, smooth)
     for number, axis in enumerate(axes):
         old = shape_of(value)[axis]
-        at = _coordinates(call, number, old, sizes[number], scales[number], len(axes))
-        places = np.clip(_nearest(call, at), 0, old - 1)
+        # A place may be a tie, so it is rounded as in torch and onnxruntime.
+        i, scale = np.arange(sizes[number], dtype=np.float32), float(np.float32(scales[number]))
+        at = _coordinates(call, number, i, old, sizes[number], scale)
+        places = np.clip(_nearest(call, at, scale < 1), 0, old - 1).astype(np.int64)
         outside = (at < 0) | (at > old - 1)
         value = take(call, value, axis, places, "resize")
         value = _extrapolated(call, value, axis, outside)
@@ -66,17 +81,43 @@ class _Line:
         return f.cast(as_expr(i), "float32") * float(self.slope) + float(self.start)
 
 
+def _is_old(call: Call) -> bool:
+    """Return whether the operator has no modes of places."""
+    return call.op == "Upsample" or (call.op == "Resize" and call.version < 11)
+
+
+def _by_scale(call: Call) -> bool:
+    """Return whether scales are given, and not sizes."""
+    return _is_old(call) or bool(call.has(2) and call.required(2).size)
+
+
+def _mode(call: Call) -> str:
+    """How a place follows from an index."""
+    if _is_old(call):
+        return "asymmetric"
+    return str(call.get("coordinate_transformation_mode", "half_pixel"))
+
+
+def _has_formula(call: Call, scales: Sequence[float], by_scale: bool) -> bool:
+    """Return whether places are a formula of open sizes, which tables are not. By whole scales the
+    nearest ones have one form at all sizes."""
+    if call.get("antialias", 0) or _mode(call) in ("half_pixel_symmetric", "tf_crop_and_resize"):
+        return False
+    if not by_scale and call.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return False  # one ratio for all axes
+    nearest = call.get("mode", "nearest") == "nearest"
+    return not (nearest and by_scale and all(s == int(s) for s in scales))
+
+
 def _lines(
-    call: Call, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[int]
+    call: Call,
+    axes: Sequence[int],
+    scales: Sequence[float],
+    sizes: Sequence[int],
+    by_scale: bool,
 ) -> list[_Line | None] | None:
-    """The places along each axis that changes, as a formula of the sizes, which tables are not;
-    None where tables have one form at all sizes, or there is no such formula."""
-    mode = call.get("coordinate_transformation_mode", "half_pixel")
-    modern = call.op == "Resize" and call.version >= 11
-    mode = mode if modern else "asymmetric"
-    if call.get("antialias", 0) or mode in ("half_pixel_symmetric", "tf_crop_and_resize"):
-        return None
-    by_scale = call.op == "Upsample" or not modern or bool(call.has(2) and call.required(2).size)
+    """The places along each axis that changes; None where a scale is no fraction."""
+    mode = _mode(call)
     lines: list[_Line | None] = []
     for axis, scale, new in zip(axes, scales, sizes):
         old = call.shape()[axis]
@@ -98,9 +139,6 @@ def _lines(
             lines.append(_Line(2 * q, q, 2 * p, new))
         else:
             lines.append(_Line(2 * q, q - p, 2 * p, new))
-    whole = (s == int(s) for s in scales)
-    if by_scale and call.get("mode", "nearest") == "nearest" and all(whole):
-        return None
     return lines
 
 
@@ -118,22 +156,18 @@ def _along(call: Call, value: Tensor, axis: int, line: _Line, mode: str) -> Tens
     shape, dtype = shape_of(value), str(value.dtype)
     last = shape[axis] - 1.0
     new = tuple(line.new if d == axis else n for d, n in enumerate(shape))
-    taps = {"nearest": (0,), "linear": (0, 1)}.get(mode, (-1, 0, 1, 2))
+    taps = (0, 1) if mode == "linear" else (-1, 0, 1, 2)
 
     def body(*i: Index) -> Expr:
         numerator, over = line.numerator(i[axis]), float(line.over)
-        if mode == "nearest":
-            spot = _rounded(call, numerator, over)
-        else:
-            spot = f.floor(numerator / over)
+        spot = f.floor(numerator / over)
         rest = (numerator - spot * over) / over  # exact, where a difference of places is not
         total: Expr | None = None
         for tap in taps:
             place = f.cast(within(spot + float(tap), 0.0, last), "int32")
             element = gathered(value, *i[:axis], place, *i[axis + 1 :])
-            if mode != "nearest":
-                distance = rest - float(tap) if tap <= 0 else float(tap) - rest
-                element = element * f.cast(_share(call, distance, mode), dtype)
+            distance = rest - float(tap) if tap <= 0 else float(tap) - rest
+            element = element * f.cast(_share(call, distance, mode), dtype)
             total = element if total is None else total + element
         assert total is not None
         return total
@@ -141,18 +175,29 @@ def _along(call: Call, value: Tensor, axis: int, line: _Line, mode: str) -> Tens
     return define("resize", new, body)
 
 
-def _rounded(call: Call, numerator: Expr, over: float) -> Expr:
-    """The whole place that is nearest to a quotient, as the call says."""
-    modern = call.op == "Resize" and call.version >= 11
-    mode = call.get("nearest_mode", "round_prefer_floor") if modern else "floor"
-    if mode == "floor":
-        return f.floor(numerator / over)
-    if mode == "ceil":
-        return f.ceil(numerator / over)
-    twice = numerator * 2.0
-    if mode == "round_prefer_floor":
-        return f.ceil((twice - over) / (over * 2.0))
-    return f.floor((twice + over) / (over * 2.0))
+def _nearest_of_open(
+    call: Call, value: Value, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[int]
+) -> Value:
+    """The nearest elements along axes of open size, whose places each call computes."""
+    by_scale = _by_scale(call)
+    for axis, scale, new in zip(axes, scales, sizes):
+        if not by_scale or scale != 1:
+            value = _picked(call, call.as_tensor(value), axis, scale if by_scale else None, new)
+    return value
+
+
+def _picked(call: Call, value: Tensor, axis: int, scale: float | None, new: int) -> Tensor:
+    """An axis of another size, by a scale or the size alone, each element the nearest one."""
+    shape = shape_of(value)
+    old = shape[axis]
+
+    def body(*i: Index) -> Expr:
+        along: Any = as_expr(float(new), as_expr(0.0)) / float(old) if scale is None else scale
+        at = _coordinates(call, 0, f.cast(as_expr(i[axis]), "float32"), old, new, along)
+        spot = within(_nearest(call, at, new < old), 0.0, old - 1.0)
+        return gathered(value, *i[:axis], f.cast(spot, "int32"), *i[axis + 1 :])
+
+    return define("resize", tuple(new if d == axis else n for d, n in enumerate(shape)), body)
 
 
 def _share(call: Call, distance: Expr, mode: str) -> Expr:
@@ -173,20 +218,23 @@ def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
     if call.op == "Upsample":
         given = call.known(1) if call.has(1) else np.asarray(call.get("scales"))
         sizes = None
-    elif call.version < 11:
+    elif _is_old(call):
         given, sizes = call.known(1), None
     else:
         given = call.known(2) if call.has(2) else None
         sizes = call.ints(3)
     if given is not None and given.size:
         scales = [float(s) for s in given.reshape(-1)]
+        if sizes:
+            return scales, sizes
         if _cropped(call):
             roi = call.required(1)
             ends = roi.reshape(2, -1)
             return scales, [
                 int(np.floor(n * (b - a) * s)) for n, a, b, s in zip(old, *ends, scales)
             ]
-        return scales, [int(np.floor(n * s)) for n, s in zip(old, scales)]
+        # As in onnxruntime, in float32: ten times 0.7 is seven.
+        return scales, [int(np.float32(n) * np.float32(s)) for n, s in zip(old, scales)]
     if sizes is None:
         raise call.unsupported("it has neither scales nor sizes")
     policy = call.get("keep_aspect_ratio_policy", "stretch")
@@ -204,11 +252,12 @@ def _cropped(call: Call) -> bool:
     return bool(call.get("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
 
 
-def _coordinates(call: Call, number: int, old: int, new: int, scale: float, count: int) -> Any:
-    """The place in the old axis of each element of the new one, with its fraction."""
-    modern = call.op == "Resize" and call.version >= 11
-    mode = call.get("coordinate_transformation_mode", "half_pixel") if modern else "asymmetric"
-    i = np.arange(new, dtype=np.float64)
+def _coordinates(call: Call, number: int, i: Any, old: int, new: int, scale: Any) -> Any:
+    """The places in the old axis of elements `i` of the new one, with their fractions, in the type
+    of these."""
+    mode = _mode(call)
+    if call.op == _OF_TORCH and call.get("mode") == "nearest":
+        return i * _step(call, i, old, new, scale)
     if mode == "asymmetric":
         return i / scale
     if mode == "align_corners":
@@ -232,16 +281,30 @@ def _coordinates(call: Call, number: int, old: int, new: int, scale: float, coun
     return (i + 0.5) / scale - 0.5
 
 
-def _nearest(call: Call, at: Array) -> Array:
-    modern = call.op == "Resize" and call.version >= 11
-    mode = call.get("nearest_mode", "round_prefer_floor") if modern else "floor"
-    rules: dict[str, Callable[[Array], Array]] = {
-        "floor": np.floor,
-        "ceil": np.ceil,
-        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    }
-    return np.asarray(rules[mode](at), np.int64)
+def _step(call: Call, i: Any, old: int, new: int, scale: Any) -> Any:
+    """What torch multiplies a number by for the place of the nearest element, in float32."""
+    if not _by_scale(call):
+        if isinstance(i, np.ndarray):
+            return np.float32(old) / np.float32(new)
+        return as_expr(float(old), as_expr(0.0)) / float(new)
+    if new in (old, 2 * old) and len(call.shape()) == _IMAGE:  # torch takes a shorter way there
+        return old / new
+    return float(np.float32(1 / scale))
+
+
+def _nearest(call: Call, at: Any, shrinks: bool) -> Any:
+    """The whole places nearest to some, as the call says: an array, or an element."""
+    floor, ceil, where = (
+        (np.floor, np.ceil, np.where) if isinstance(at, np.ndarray) else (f.floor, f.ceil, f.where)
+    )
+    if _is_old(call):
+        return ceil(at) if shrinks else floor(at)  # as in onnxruntime: they say nothing of it
+    mode = call.get("nearest_mode", "round_prefer_floor")
+    if mode in ("floor", "ceil"):
+        return floor(at) if mode == "floor" else ceil(at)
+    rest = at - floor(at)  # exact, as a sum with a half is not
+    least = 0.5 + _TIE if mode == "round_prefer_floor" else 0.5 - _TIE
+    return where(rest > least, ceil(at), floor(at))
 
 
 def _extrapolated(call: Call, value: Value, axis: int, outside: Array) -> Value:
@@ -267,7 +330,7 @@ def _weighted(
         old, new, scale = shape_of(value)[axis], sizes[number], scales[number]
         if new == old and scale == 1 and not _cropped(call):
             continue
-        at = _coordinates(call, number, old, new, scale, len(axes))
+        at = _coordinates(call, number, np.arange(new, dtype=np.float64), old, new, scale)
         stretch = max(1 / scale, 1.0) if smooth else 1.0
         places, weights = _taps(call, at, old, mode, stretch)
         value = _mixed(call, value, axis, places, weights.astype(str(value.dtype)))

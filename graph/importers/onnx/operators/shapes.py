@@ -11,6 +11,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Affine, Index, as_affine
 from loopwright.graph.importers.onnx.call import (
+    SCANS,
     Call,
     NotKnown,
     Value,
@@ -143,6 +144,15 @@ def _squeeze(call: Call) -> Value:
         return reshaped(call, call.value(0), call.stated(reason))
     axes = call.checked_axes(given, len(shape)) if given else None
     left = [n for d, n in enumerate(shape) if (d not in axes if axes is not None else n != 1)]
+    return reshaped(call, call.value(0), left)
+
+
+@operator(f"{SCANS}:Squeeze")
+def _squeeze_ones(call: Call) -> Value:
+    """Torch's: an axis of more elements stays."""
+    shape, axes = call.shape(), call.ints(1) or []
+    gone = call.checked_axes(axes, len(shape))
+    left = [n for d, n in enumerate(shape) if n != 1 or d not in gone]
     return reshaped(call, call.value(0), left)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from loopwright.graph.importers.onnx.call import (
     all_of,
     define,
     gathered,
+    number,
     operator,
     shape_of,
 )
@@ -100,8 +102,14 @@ def take(
     if 0 in new:
         return np.zeros(new, value.dtype)
 
+    copies = varies and math.prod(shape[:axis]) > 1
+
     def read(i: Sequence[Index], at: Any) -> Expr:
-        return gathered(value, *i[:axis], at, *i[axis + 1 :])
+        element = gathered(value, *i[:axis], at, *i[axis + 1 :])
+        if not copies:
+            return element
+        # Where all parts are taken, a plain read would be a view, and fused with nothing.
+        return f.where(i[axis] < len(places), element, number(0, str(value.dtype)))
 
     form = _form(places)
     if form is None:

@@ -1,0 +1,77 @@
+"""Images of another size, as torch computes them: ONNX reads sizes of scales in another way.
+
+Torch rounds a size in float64, and multiplies by what ONNX divides by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loopwright.graph.importers.torch.scans import named
+from loopwright.graph.importers.torch.special import opset, whole
+
+_DOUBLE, _INT64 = 11, 7
+"""Numbers of ONNX's types."""
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """Functions that make operators of ONNX, and one of ours, by torch's operator."""
+    from torch.ops import aten
+
+    nearest = (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d)
+    smooth = {
+        aten.upsample_linear1d: "linear",
+        aten.upsample_bilinear2d: "linear",
+        aten.upsample_trilinear3d: "linear",
+        aten.upsample_bicubic2d: "cubic",
+    }
+    return {
+        **{each.vec: _nearest for each in nearest},
+        **{each.vec: _smooth(mode) for each, mode in smooth.items()},
+    }
+
+
+def _nearest(x: Any, output_size: Any = None, scale_factors: Any = None) -> Any:
+    """Elements as they are."""
+    return _resized(x, output_size, scale_factors, "nearest", "asymmetric")
+
+
+def _smooth(mode: str) -> Callable[..., Any]:
+    def resized(x: Any, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
+        places = "align_corners" if align_corners else "half_pixel"
+        return _resized(x, output_size, scale_factors, mode, places)
+
+    return resized
+
+
+def _resized(
+    x: Any, output_size: Any, factors: Sequence[float] | None, mode: str, places: str
+) -> Any:
+    op, scales = opset(), None
+    if factors is not None:
+        import onnx
+
+        exact = onnx.numpy_helper.from_array(np.array(factors, np.float64))
+        sizes = op.Mul(op.Cast(op.Shape(x, start=2), to=_DOUBLE), op.Constant(value=exact))
+        output_size = op.Cast(op.Floor(sizes), to=_INT64)
+        scales = op.Constant(value_floats=[1.0, 1.0, *factors])
+    elif isinstance(output_size, Sequence):
+        ends = [whole(n) if isinstance(n, int) else op.Reshape(n, whole(-1)) for n in output_size]
+        output_size = op.Concat(*ends, axis=0)
+    sizes = op.Concat(op.Shape(x, start=0, end=2), output_size, axis=0)
+    return named(
+        "Interpolate",
+        op.Resize(
+            x,
+            None,
+            scales,
+            sizes,
+            mode=mode,
+            coordinate_transformation_mode=places,
+            cubic_coeff_a=-0.75,
+            nearest_mode="floor",
+        ),
+    )

@@ -1,0 +1,163 @@
+"""What torch modules compute of open sizes, compared with torch at several of them."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.graph.errors import ModelError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+F = torch.nn.functional
+pytestmark = [pytest.mark.torch, pytest.mark.onnx]
+
+
+def check(function, shape, sizes, **options):
+    """Build a function of a tensor for all sizes, and compare it with torch at some."""
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    built = lw.build_model(Net(), (lw.tensor("x", shape),), threads=1, **options)
+    for each in sizes:
+        x = torch.randn([each.get(str(n), n) for n in shape])
+        torch.testing.assert_close(built(x), function(x), rtol=1e-4, atol=1e-5)
+    return built
+
+
+def lengths(*sizes):
+    return [{"n": n} for n in sizes]
+
+
+def test_values_may_follow_a_size_that_no_axis_has():
+    def values(x):
+        n, rows = x.shape[0], torch.arange(3)
+        shares = (rows[:, None] + 1) * n // 3
+        return x.sum(0) + shares[:, 0], shares, torch.full((4,), n), torch.tensor([1.0, 2.0]) * n
+
+    check(values, (lw.dim("n", 1, 40), 3), lengths(1, 2, 3, 16, 39, 40))
+
+
+def test_values_are_divided_by_a_size():
+    def shares(x):
+        n = x.shape[0]
+        return x / n, torch.arange(n) / n, x.std(0), x.var(0, unbiased=False), x * (1.0 / n)
+
+    check(shares, (lw.dim("n", 2, 40), 3), lengths(2, 3, 4, 17, 32, 40))
+
+
+def test_places_of_a_grid_of_two_open_sizes_are_a_result():
+    def centers(x):
+        rows, columns = (torch.arange(n) for n in x.shape[2:])
+        places = torch.meshgrid(rows, columns, indexing="ij")
+        return (torch.stack(places, -1).reshape(-1, 2) + 0.5) * 8
+
+    sizes = [{"n": n, "m": m} for n, m in ((2, 2), (3, 7), (8, 8), (7, 8))]
+    check(centers, (1, 1, lw.dim("n", 2, 8), lw.dim("m", 2, 8)), sizes)
+
+
+def test_rows_are_padded_to_a_multiple_and_cut_again():
+    def windows(x):
+        n = x.shape[1]
+        padded = F.pad(x, (0, 0, 0, (8 - n % 8) % 8))
+        stacked = x[:, : n // 2 * 2].reshape(2, n // 2, 6)
+        return padded.reshape(2, -1, 8, 3).softmax(2).reshape(2, -1, 3)[:, :n], stacked
+
+    built = check(windows, (2, lw.dim("n", 9, 300), 3), lengths(9, 15, 16, 17, 24, 33, 40, 299))
+    assert len(built.frames) == 1
+
+
+def test_a_result_may_have_the_product_of_two_rounded_sizes():
+    def windows(x):
+        rows, columns = ((4 - n % 4) % 4 for n in x.shape[1:])
+        y = F.pad(x, (0, columns, 0, rows))
+        return y.view(1, y.shape[1] // 4, 4, y.shape[2] // 4, 4).transpose(2, 3).reshape(-1, 16)
+
+    sizes = [{"n": n, "m": m} for n, m in ((5, 5), (8, 8), (13, 7), (12, 16))]
+    check(windows, (1, lw.dim("n", 5, 16), lw.dim("m", 5, 16)), sizes)
+
+
+def test_windows_slide_by_steps():
+    def windows(x):
+        return x.unfold(1, 4, 2), x.unfold(1, 4, 1).sum(2)
+
+    built = check(windows, (2, lw.dim("n", 6, 40)), lengths(6, 7, 8, 13, 40))
+    assert len(built.frames) == 1
+
+
+def test_a_result_may_have_the_product_of_two_sizes_or_the_lesser_of_two(tmp_path):
+    def results(x):
+        return x.flatten(0, 1), x[:, :10], x.flatten(0, 1)[-5:]
+
+    shape = (lw.dim("b", 2, 3), lw.dim("n", 6, 12), 3)
+    sizes = [{"b": b, "n": n} for b, n in ((2, 6), (3, 9), (2, 10), (3, 12))]
+    built = check(results, shape, sizes)
+    loaded = lw.load(built.export(tmp_path / "net.so"))
+    x = np.random.default_rng(0).standard_normal((3, 11, 3)).astype(np.float32)
+    for a, b in zip(loaded(x), results(torch.tensor(x)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert "float32[(b * n), 3]" in str(loaded)
+    assert "min(n, 10)" in str(loaded)
+    assert "float32[(b * n)][3]" in (tmp_path / "net.h").read_text()
+    view, cut, last = (np.zeros(s, np.float32) for s in ((33, 3), (3, 10, 3), (5, 3)))
+    pointers = (ctypes.c_void_p(a.ctypes.data) for a in (x, view, cut, last))
+    sizes = (ctypes.c_int64(n) for n in (3, 11))
+    assert ctypes.CDLL(tmp_path / "net.so").net(*sizes, *pointers) == 0
+    np.testing.assert_array_equal(cut, x[:, :10])
+    np.testing.assert_array_equal(view, x.reshape(33, 3))
+    np.testing.assert_array_equal(last, view[-5:])
+
+
+def test_images_grow_by_the_fractions_that_torch_takes():
+    def images(x):
+        y = F.interpolate(x, scale_factor=2.1, mode="linear")
+        return F.interpolate(x, scale_factor=2.1), F.interpolate(x, scale_factor=0.3), y
+
+    check(images, (1, 2, lw.dim("n", 10, 40)), lengths(10, 20, 21, 30, 37, 40))
+    x = torch.randn(1, 2, 21, 8)
+    built = lw.build_model(torch.nn.Upsample(size=(3, 17)), (x,), threads=1)
+    torch.testing.assert_close(built(x), F.interpolate(x, size=(3, 17)))
+
+
+def test_quotients_of_negative_sizes_are_rounded_down():
+    def blocks(x):
+        n = x.shape[1]
+        count = -(-n // 8)
+        wide = F.pad(x, (0, count * 8 - n))
+        return wide.reshape(2, -1, 8).sum(2), x * ((3 - n) // 4), x[:, 0] * count
+
+    check(blocks, (2, lw.dim("n", 9, 40)), lengths(9, 15, 16, 17, 24, 39, 40))
+
+
+def test_a_number_that_python_makes_of_a_size_is_refused():
+    class Half(torch.nn.Module):
+        def forward(self, x):
+            return x[:, : int(x.shape[1] * 0.5)]
+
+    with pytest.raises(ModelError, match=r"for some sizes alone: at n=2 .*write n // 2"):
+        lw.build_model(Half(), (lw.tensor("x", (2, lw.dim("n", 2, 40))),), threads=1)
+
+
+def test_sizes_are_numbers_of_remainders_powers_and_parts():
+    def numbers(x):
+        n = x.shape[0]
+        places = (x * 100).long()
+        return places % n, places // n, x.abs() ** (1 / n), *x.split([1, n - 1]), x.squeeze(0)
+
+    check(numbers, (lw.dim("n", 3, 40), 3), lengths(3, 4, 17, 40))
+
+
+def test_an_axis_that_squeeze_removes_at_one_size_is_refused():
+    class Squeeze(torch.nn.Module):
+        def forward(self, x):
+            return x.squeeze(0)
+
+    with pytest.raises(ModelError, match=r"other numbers of axes at other sizes"):
+        lw.build_model(Squeeze(), (lw.tensor("x", (lw.dim("n", 1, 9), 3)),), threads=1)
+
+
+def test_distances_are_those_of_any_number_of_rows():
+    check(lambda x: torch.cdist(x, x[:3]), (lw.dim("n", 4, 40), 3), lengths(4, 25, 26, 40))
