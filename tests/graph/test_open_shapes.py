@@ -5,6 +5,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.graph.errors import ModelError
+from tests.graph.modules import Function
 from tests.graph.test_open_model import model_of, random
 
 onnx = pytest.importorskip("onnx")
@@ -227,7 +228,8 @@ def test_functions_that_torch_traces_for_one_size_have_any():
             n = x.shape[3]
             mean = F.adaptive_avg_pool2d(x, 3)
             most = F.adaptive_max_pool1d(x[0], 4)
-            return mean, most, x * torch.linspace(-1, 2, n)
+            rows = F.adaptive_avg_pool2d(x, (None, 1)), F.adaptive_max_pool2d(x, (1, None))
+            return mean, most, *rows, x * torch.linspace(-1, 2, n)
 
     n = lw.dim("n", 1, 40)
     built = lw.build_model(Net(), (lw.tensor("x", (1, 2, 5, n)),), threads=1)
@@ -235,3 +237,25 @@ def test_functions_that_torch_traces_for_one_size_have_any():
         x = torch.randn(1, 2, 5, size)
         x[0, 0, 0, 0] = torch.inf  # of the first windows alone
         torch.testing.assert_close(built(x), Net()(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x.relu().squeeze(0), r"squeeze removes axis 0, the size of which is open"),
+        (
+            lambda x: torch_functions().adaptive_max_pool1d(x, 2, return_indices=True),
+            r"adaptive_max_pool1d with return_indices.*leave return_indices out",
+        ),
+    ],
+)
+def test_a_function_that_open_sizes_cannot_have_is_refused_by_name(function, words):
+    pytest.importorskip("onnxscript")
+    shape = (lw.dim("n", 1, 40), 3, 5) if "squeeze" in words else (2, 3, lw.dim("n", 1, 40))
+    with pytest.raises(ModelError, match=words):
+        lw.build_model(Function(function), (lw.tensor("x", shape),), threads=1)
+
+
+def torch_functions():
+    return pytest.importorskip("torch").nn.functional

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch import recurrences, scans, special
 
 
@@ -33,6 +34,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.masked_select.default: special.masked_select,
         aten.rsub.Scalar: _from_number,
         aten.sort.stable: _sorted,
+        aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
+        aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
         **recurrences.translations(),
     }
@@ -59,6 +62,20 @@ def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False)
         return op.Identity(x), op.Constant(value_int=0)
     count = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
     return op.TopK(x, count, axis=dim, largest=int(descending))
+
+
+def _squeezed(x: Any, dims: Any) -> Any:
+    """A tensor without those of some axes that have one element."""
+    op, rank = special.opset(), len(x.shape)
+    axes = sorted({d % rank for d in dims}) if rank else []
+    for axis in axes:
+        if not isinstance(x.shape[axis], int):
+            raise ModelError(
+                f"squeeze removes axis {axis}, the size of which is open, where it is 1 alone: "
+                "select(…, 0) removes it at all sizes, and without it the axis stays"
+            )
+    ones = [axis for axis in axes if x.shape[axis] == 1]
+    return op.Squeeze(x, special.whole(*ones)) if ones else op.Identity(x)
 
 
 def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
