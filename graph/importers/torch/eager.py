@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,69 +11,89 @@ from loopwright.dsl.size import Dim, extent_at
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.inputs import Inputs
+from loopwright.graph.importers.inputs import Inputs, reason
 from loopwright.graph.importers.reference import Reference
-from loopwright.graph.importers.torch.program import example_of, inferring
+from loopwright.graph.importers.torch.program import as_torch, example_of, inferring
+
+Differs = Callable[[Mapping[str, int]], str]
+"""How a program differs at some sizes from its module, in words; nothing where it does not."""
 
 _CLOSE = 1e-4
 """Share of an output's largest value: both are computed by torch."""
-_MIDDLE = 7  # of the sizes of a dim, where another one is 1
+_MIDDLE = 7  # of the sizes of a dim, where another one is the least
+_WHOLE = (1, 0)
+"""Integers that are tried in this order: lengths are not 0, and places in one row are."""
+_FAILS = "the module fails"
+_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, ArithmeticError)
 
 
-def agrees(model: Any, program: Any, inputs: Inputs, sizes: Mapping[str, int]) -> bool:
-    """Return whether an open program computes at some sizes what its module does, whatever the
-    program asserts. What a user has exported has no module: its assertions have to hold."""
+def beside_module(model: Any, program: Any, inputs: Inputs) -> Differs:
+    """How an open program differs from its module, whatever the program asserts. What a user has
+    exported has no module: its assertions have to hold."""
     import torch
 
-    if model is program:
-        return False
+    @functools.cache
+    def traced() -> Any:
+        made = program.module(check_guards=False)
+        for node in [*made.graph.nodes]:
+            if node.target is torch.ops.aten._assert_scalar.default:
+                made.graph.erase_node(node)
+        made.recompile()
+        return made
 
-    def example(x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        return example_of(x, [extent_at(n, sizes) for n in x.shape or ()])
-
-    def called(module: Any) -> Any:
+    def called(module: Any, sizes: Mapping[str, int], whole: int) -> Any:
         """The results of a module, which may write to buffers and inputs."""
-        words = inputs if isinstance(inputs, Mapping) else {}
-        args = () if isinstance(inputs, Mapping) or inputs is None else inputs
-        copies = tuple(_copied(example(x)) for x in args)
-        named = {name: _copied(example(x)) for name, x in words.items()}
-        buffers = {name: _copied(x) for name, x in module.named_buffers()}
+
+        def example(x: Any) -> Any:
+            if isinstance(x, Tensor):
+                return example_of(x, [extent_at(n, sizes) for n in x.shape or ()], whole)
+            return x if x is None else as_torch(x).clone()
+
+        given = torch.utils._pytree.tree_map(example, inputs)
+        buffers = {name: x.detach().clone() for name, x in module.named_buffers()}
+        args, words = ((), given) if isinstance(given, Mapping) else (tuple(given), {})
         with torch.no_grad():
-            return torch.func.functional_call(module, buffers, copies, named)
+            return torch.func.functional_call(module, buffers, args, words)
 
-    traced = program.module(check_guards=False)
-    for node in [*traced.graph.nodes]:
-        if node.target is torch.ops.aten._assert_scalar.default:
-            traced.graph.erase_node(node)
-    traced.recompile()
-    try:
-        with inferring(model):
-            wanted = called(model)
-        leaves = torch.utils._pytree.tree_leaves(wanted)
-        outputs = [torch.as_tensor(x) for x in leaves if x is not None]
-        found = Reference("torch", (), outputs, _CLOSE)
-        found.check(lambda: called(traced))
-    except (ModelError, RuntimeError, ValueError, TypeError, IndexError, AssertionError):
-        return False
-    return True
+    def differs(sizes: Mapping[str, int]) -> str:
+        if model is program:
+            return "there is no module"
+        found = ""
+        for whole in _WHOLE:
+            try:
+                with inferring(model):
+                    wanted = called(model, sizes, whole)
+            except _FAILURES as error:
+                found = found or f"{_FAILS} ({reason(error).splitlines()[0]})"
+                continue
+            leaves = torch.utils._pytree.tree_leaves(wanted)
+            outputs = [torch.as_tensor(x) for x in leaves if x is not None]
+            compute = functools.partial(called, traced(), sizes, whole)
+            try:
+                Reference("torch", (), outputs, _CLOSE).check(compute)
+            except (ModelError, *_FAILURES):
+                return "the module does something else"
+            return ""
+        return found
 
-
-def check_ones(dims: Sequence[Dim], agreed: Callable[[Mapping[str, int]], bool]) -> None:
-    """Raises `ModelError` where a program does not agree with its module at a size of 1: torch
-    takes a size for greater than that, and asserts it nowhere."""
-    for known in dims:
-        if known.low == 1 < known.high:
-            sizes = {d.name: range(d.low, d.high + 1, d.multiple)[:_MIDDLE][-1] for d in dims}
-            sizes[known.name] = 1
-            if not agreed(sizes):
-                raise ModelError(
-                    f"torch.export traces the model for sizes from 2 on, and at {assigned(sizes)} "
-                    f"it does something else, or fails: let {known.name} begin with 2, and build "
-                    "the model for 1 by itself"
-                )
+    return differs
 
 
-def _copied(x: Any) -> Any:
-    return x.detach().clone() if hasattr(x, "detach") else x
+def check_least(dims: Sequence[Dim], differs: Differs) -> None:
+    """Raises `ModelError` where a program differs from its module at the least sizes: torch takes
+    a size, and what follows from sizes, for greater than 1, and asserts it nowhere."""
+    lines = [range(d.low, d.high + 1, d.multiple)[:_MIDDLE] for d in dims]
+    few = [[*dict.fromkeys((line[-1], *line[:2]))] for line in lines]
+    for number, each in enumerate(itertools.product(*few)):
+        sizes = dict(zip((d.name for d in dims), each))
+        least = [d for d in dims if sizes[d.name] == d.low < d.high]
+        found = differs(sizes) if least or not number else ""
+        if found.startswith(_FAILS) and not number:
+            return  # it takes no integers like ours, so that nothing can be compared
+        if found:
+            known = (least or dims)[0]
+            raise ModelError(
+                f"torch.export traces the model for extents greater than 1, and at "
+                f"{assigned(sizes)} {found}: let {known.name} begin with "
+                f"{known.low + known.multiple}, and build the model for {known.low} by itself"
+            )
