@@ -236,8 +236,9 @@ def _output_shapes(dims: tuple[Dim, ...], found: Sequence[Frame]) -> list[tuple[
         extents = [_one_form(dims, found, each) for each in zip(*shapes, strict=True)]
         if None in extents:
             raise ModelError(
-                f"output {number} has an extent that is no sum and quotient of the dims: build "
-                "the model for each size that is needed"
+                f"output {number} has an extent that is no sum and quotient of the dims, as two "
+                "open axes that become one: return it before that, or build the model for each "
+                "size that is needed"
             )
         made.append(tuple(n for n in extents if n is not None))
     return made

@@ -66,6 +66,13 @@ def test_an_open_image_that_shrinks_to_one_element_keeps_the_first():
     np.testing.assert_allclose(built(x), (x[:, :, 1::4] + x[:, :, 2::4]) / 2, rtol=1e-5)
 
 
+def test_an_output_of_two_open_axes_in_one_is_refused():
+    model = model_of([node("Reshape", ["x", "all"], ["y"])], {"x": ("b", "n")}, ["y"])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), "all"))
+    with pytest.raises(ModelError, match="two open axes that become one: return it before that"):
+        lw.build_model(model, dims={"b": (2, 4), "n": (2, 9)}, threads=1)
+
+
 def test_an_output_with_fewer_axes_at_some_sizes_is_refused():
     model = model_of([node("Squeeze", ["x"], ["y"])], {"x": ("n", 3)}, ["y"])
     with pytest.raises(ModelError, match=r"output 0 has other numbers of axes at other sizes"):
@@ -97,7 +104,8 @@ def test_known_numbers_that_vary_with_a_size_are_computed_in_the_call():
         node("Cast", ["n"], ["count"], to=1),
         node("Sqrt", ["count"], ["root"]),
         node("Div", ["p", "root"], ["share"]),
-        node("Add", ["x", "share"], ["y"]),
+        node("Div", ["x", "count"], ["parts"]),  # by powers of two, too
+        node("Add", ["parts", "share"], ["y"]),
     ]
     weights = [(name, np.array(value)) for name, value in numbers.items()]
     model = model_of(nodes, {"x": (2, "n")}, ["y"], weights)

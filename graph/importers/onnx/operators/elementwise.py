@@ -126,7 +126,8 @@ def _div(call: Call) -> Value:
         divisor = call.value(1)
         if isinstance(divisor, np.ndarray) and divisor.size == 1:
             factor = 1 / divisor.reshape(-1)[0].astype(np.float64)
-            if _exact_reciprocal(float(divisor.reshape(-1)[0])):
+            varies = call.may_vary(1)  # to numbers without such a reciprocal
+            if not varies and _exact_reciprocal(float(divisor.reshape(-1)[0])):
                 return call.each(lambda a: a * float(factor), 0)
         return call.each(lambda a, b: a / b)
     return call.each(f.trunc_div)
