@@ -248,10 +248,26 @@ def test_functions_that_torch_traces_for_one_size_have_any():
 
 
 @pytest.mark.torch
+def test_known_values_of_half_an_open_size_are_in_no_layout():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    def scaled(x):
+        return x[:, ::2] * torch.linspace(0, 1, (x.shape[1] + 1) // 2)
+
+    given = (lw.tensor("x", (2, lw.dim("n", 5, 12))),)
+    built = lw.build_model(Function(scaled), given, threads=1)
+    for n in (5, 6, 11, 12):
+        x = torch.randn(2, n)
+        torch.testing.assert_close(built(x), scaled(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("function", "words"),
     [
         (lambda x: x.relu().squeeze(0), r"squeeze removes axis 0, the size of which is open"),
+        (lambda x: sum(x[k] for k in range(x.shape[0])), r"A loop in Python over an open axis"),
         (
             lambda x: torch_functions().adaptive_max_pool1d(x, 2, return_indices=True),
             r"adaptive_max_pool1d with return_indices.*leave return_indices out",
@@ -260,7 +276,8 @@ def test_functions_that_torch_traces_for_one_size_have_any():
 )
 def test_a_function_that_open_sizes_cannot_have_is_refused_by_name(function, words):
     pytest.importorskip("onnxscript")
-    shape = (lw.dim("n", 1, 40), 3, 5) if "squeeze" in words else (2, 3, lw.dim("n", 1, 40))
+    n = lw.dim("n", 1, 40)
+    shape = (2, 3, n) if "pool" in words else (n, 3, 5)
     with pytest.raises(ModelError, match=words):
         lw.build_model(Function(function), (lw.tensor("x", shape),), threads=1)
 

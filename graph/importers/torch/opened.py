@@ -41,12 +41,17 @@ def _pools() -> Mapping[Any, Callable[..., Any]]:
 
     found: dict[Any, Callable[..., Any]] = {}
     for rank in (1, 2, 3):
-        for kind in ("avg", "max"):
-            pool = getattr(F, f"adaptive_{kind}_pool{rank}d")
-            found[pool] = functools.partial(_adaptive_pool, pool, rank, kind == "avg")
+        mean, most = (getattr(F, f"adaptive_{kind}_pool{rank}d") for kind in ("avg", "max"))
+        found[mean] = functools.partial(_adaptive_pool, mean, rank, True)
+        found[most] = functools.partial(_adaptive_pool, most, rank, False)
         placed = getattr(F, f"adaptive_max_pool{rank}d_with_indices")
-        found[placed] = functools.partial(found[pool], return_indices=True)
+        found[placed] = functools.partial(_placed_pool, found[most])
     return found
+
+
+def _placed_pool(pool: Callable[..., Any], x: Any, output_size: Any, *_: Any, **__: Any) -> Any:
+    """The greatest elements and their places, whatever the flag that says so is here."""
+    return pool(x, output_size, return_indices=True)
 
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:

@@ -348,9 +348,10 @@ def _traced_open(
     except ModelError:
         raise
     except Exception as error:  # of many kinds
-        raise ModelError(
-            f"torch.export cannot export the model for these sizes: {reason(error)}"
-        ) from error
+        why = reason(error)
+        if "Constraints violated" in why:
+            why += "\nA loop in Python over an open axis fixes its size: nn.LSTM, say, has none"
+        raise ModelError(f"torch.export cannot export the model for these sizes: {why}") from error
 
 
 def _export(*args: Any, **how: Any) -> Any:
