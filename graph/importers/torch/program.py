@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -349,7 +350,7 @@ def _traced_open(
         raise
     except Exception as error:  # of many kinds
         why = reason(error)
-        if "Constraints violated" in why:
+        if "specialized it" in why or re.search(r"\b(\d+) <= \S+ and \S+ <= \1\b", why):
             why += "\nA loop in Python over an open axis fixes its size: nn.LSTM, say, has none"
         raise ModelError(f"torch.export cannot export the model for these sizes: {why}") from error
 
