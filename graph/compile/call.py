@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -37,6 +37,7 @@ class ModelCall:
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Outputs for inputs by position or by name: torch tensors if any input is one."""
+        inputs = tuple(_leaves(inputs))
         is_torch = any_tensor((*inputs, *named.values()))
         if is_torch:
             inputs = tuple(to_numpy(detached(x)) for x in inputs)
@@ -63,3 +64,12 @@ class ModelCall:
                     f"{self.fixed[name].tolist()}: leave it out, or build the model again"
                 )
         return {name: x for name, x in by_name.items() if name not in self.fixed}
+
+
+def _leaves(inputs: Sequence[Any]) -> Iterator[Any]:
+    """Arrays of inputs that may be nested, as the states of an LSTM are."""
+    for x in inputs:
+        if isinstance(x, (tuple, list)) and any(hasattr(y, "shape") for y in x):
+            yield from _leaves(x)
+        else:
+            yield x

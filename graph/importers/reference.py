@@ -55,7 +55,8 @@ class Reference:
 
     @staticmethod
     def of_torch(program: Any) -> Reference | str:
-        """Runs a program of torch.export; why not, if it has no example inputs."""
+        """Runs a program of torch.export; why not, if it has no example inputs, or takes none
+        like them: lengths of zero, for one, stand for a shape."""
         import torch
 
         if program.example_inputs is None:
@@ -75,15 +76,29 @@ class Reference:
                 return x
             return torch.as_tensor(rng.standard_normal(tuple(x.shape))).to(x.dtype)
 
+        def found(examples: Any) -> Reference:
+            inputs, words = torch.utils._pytree.tree_map(telling, examples)
+            given = [x.clone() for x in _tensors((inputs, words))]
+            buffers = {name: copied(x) for name, x in module.named_buffers()}
+            with torch.no_grad():
+                outputs = _leaves(torch.func.functional_call(module, buffers, inputs, words))
+            return Reference("torch", given, outputs)
+
+        def counting(x: Any) -> Any:
+            """Ones for integers that are zero."""
+            whole = isinstance(x, torch.Tensor) and not x.is_floating_point()
+            return torch.ones_like(x) if whole and not x.any() else x
+
         copies: dict[int, Any] = {}
-        examples = torch.utils._pytree.tree_map(telling, program.example_inputs)
-        given = [x.clone() for x in _tensors(examples)]
-        inputs, words = examples
         module = _with_order(program.module())
-        buffers = {name: copied(x) for name, x in module.named_buffers()}
-        with torch.no_grad():
-            outputs = _leaves(torch.func.functional_call(module, buffers, inputs, words))
-        return Reference("torch", given, outputs)
+        try:
+            return found(program.example_inputs)
+        except (RuntimeError, IndexError):  # of the numbers, since the shapes are known to fit
+            copies.clear()
+        try:
+            return found(torch.utils._pytree.tree_map(counting, program.example_inputs))
+        except (RuntimeError, IndexError) as error:
+            return f"torch fails for the example inputs: {reason(error).splitlines()[0]}"
 
     @staticmethod
     def of_onnx(model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Reference | str:

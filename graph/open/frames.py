@@ -115,11 +115,15 @@ class _Reading(Unification):
         found = set()
         if any(value.data is not None for value in given):
             for d in self.all_dims:
-                other = self.read({**self.made_for, d.name: max(d.low, d.high - d.multiple)})
-                if _skeleton(other) == self.skeleton:
-                    there = [value for step in other.network.steps for value in step.args]
-                    pairs = zip(given, there, strict=True)
-                    found |= {v for v, w in pairs if v.data is not None and v.shape != w.shape}
+                # Quotients of the next smaller size may be what they are here.
+                middle = d.low + (d.high - d.low) // 2 // d.multiple * d.multiple
+                for size in dict.fromkeys((middle, max(d.low, d.high - d.multiple))):
+                    other = self.read({**self.made_for, d.name: size})
+                    if _skeleton(other) == self.skeleton:
+                        there = [value for step in other.network.steps for value in step.args]
+                        pairs = zip(given, there, strict=True)
+                        found |= {v for v, w in pairs if v.data is not None and v.shape != w.shape}
+                        break
         return frozenset(found)
 
     def frame(self) -> Frame:

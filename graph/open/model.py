@@ -259,8 +259,9 @@ def _one_form(
     values = np.concatenate(columns)
     # Strides of audio make quotients by hundreds. What one frame has may hold in all, as the
     # product of two quotients does.
-    parts = (q.args[1] for n in extents if isinstance(n, Formula) for q in n.quotients())
-    divisors = sorted({*range(2, 65), *(n for n in parts if isinstance(n, int))})
+    parts = (part for n in extents if isinstance(n, Formula) for part in n.parts())
+    own_divisors = (p.args[1] for p in parts if p.op == "floordiv")
+    divisors = sorted({*range(2, 65), *(n for n in own_divisors if isinstance(n, int))})
     (forms,) = Fit(dims, grid, divisors, values[:, None]).formulas([values])
     own = [n for n in extents if isinstance(n, Formula) and np.array_equal(n.at(grid), values)]
     sizes = (_as_size(n, dims) for n in (*forms, *own))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file,
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
-from loopwright.graph.importers.torch.eager import agrees, check_ones, reference_at
-from loopwright.graph.importers.torch.inputs import input_names
+from loopwright.graph.importers.torch.eager import BesideModule, check_least
+from loopwright.graph.importers.torch.inputs import input_names, shapes_given
 from loopwright.graph.importers.torch.program import onnx_of, open_program, structure_of
 from loopwright.schedule.open.family import Share
 from loopwright.schedule.open.unify import drawn, everywhere
@@ -82,8 +81,13 @@ def has_dims(inputs: Inputs, dims: Dims) -> bool:
     values = inputs.values() if isinstance(inputs, Mapping) else inputs
     if dims or values is None or hasattr(values, "shape"):
         return bool(dims)
-    shapes = (getattr(x, "shape", x) for x in values)
-    return any(isinstance(n, Size) for s in shapes if isinstance(s, (tuple, list)) for n in s)
+    return any(map(_has_size, values))
+
+
+def _has_size(x: Any) -> bool:
+    """Return whether a size is in a shape, in that of a tensor, or in several of these."""
+    own = getattr(x, "shape", x)
+    return isinstance(own, Size) or (isinstance(own, (tuple, list)) and any(map(_has_size, own)))
 
 
 def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
@@ -103,20 +107,22 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
     if program is not None:
         read = onnx_of(program)
         names = input_names(program)
-        shapes = _shapes(read, dict(by_name(inputs, names)), known)
+        is_module = model is not program
+        given = shapes_given(program, inputs) if is_module else dict(by_name(inputs, names))
+        shapes = _shapes(read, given, known)
         own = dims_of(shapes)
         extents = [shapes.get(name, ()) for name in names]
-        agreed = partial(agrees, model, program, inputs)
-        check_asserted(program, extents, everywhere(own), agreed)
-        if model is not program:
-            check_ones(own, agreed)
+        module = BesideModule(model, program, inputs)
+        check_asserted(program, extents, everywhere(own), module.differs)
+        if is_module:
+            check_least(own, module.differs)
         return OpenSource(
             _with_varying(read, shapes, {}),
             shapes,
             {},
             structure_of(program),
             lambda: Reference.of_torch(program),
-            partial(reference_at, model, program, inputs),
+            module.reference_at,
         )
     if isinstance(model, (str, Path)):
         model = onnx_file(Path(model))

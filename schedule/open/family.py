@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,15 +57,18 @@ class Family:
 
     @functools.cached_property
     def parts(self) -> tuple[Formula, ...]:
-        """The quotients in its numbers, which those of its programs follow."""
+        """The quotients and products in its numbers, and the products of extents that may become
+        one loop: those of its programs follow these."""
         found: dict[str, Formula] = {}
 
         def see(x: Any) -> Any:
             if isinstance(x, Formula):
-                found.update((str(q), q) for q in x.quotients())
+                found.update((str(part), part) for part in x.parts())
             return x
 
         numbered(self.form, see)
+        for tensor in self.form["tensors"]:
+            found.update((str(made), made) for made in _joined(tensor["shape"]))
         return tuple(found.values())
 
     @property
@@ -78,6 +83,17 @@ class Family:
             form = numbered(self.form, lambda x: int(evaluated(x, sizes)))
             self._made[key] = Workload.from_json(form)
         return self._made[key]
+
+
+def _joined(shape: Sequence[Any]) -> Iterator[Formula]:
+    """The products of extents side by side that are of more than two dims."""
+    sizes = [n for n in shape if isinstance(n, Formula)]
+    for first, end in itertools.combinations(range(len(sizes) + 1), 2):
+        some = sizes[first:end]
+        if len(some) > 2 or (len(some) > 1 and any(n.op != "dim" for n in some)):
+            made = functools.reduce(operator.mul, some)
+            if isinstance(made, Formula):
+                yield made
 
 
 def numbered(data: Any, number: Callable[[Any], Any], tokens: list[Any] | None = None) -> Any:

@@ -149,10 +149,10 @@ class Fit:
     def _others(
         self, known: Sequence[Formula | int], columns: Sequence[Array], wanting: bool
     ) -> list[_Basis]:
-        """The quotients in known numbers; if some number is `wanting` and there are several dims,
+        """The parts of known numbers; if some number is `wanting` and there are several dims,
         the products of two that a number follows as a line, too."""
         formulas = [f for f in known if isinstance(f, Formula)]
-        parts = {str(q): q for f in formulas for q in f.quotients()}
+        parts = {str(part): part for f in formulas for part in f.parts()}
         for basis in self.bases:
             parts.pop(str(basis.formula), None)
         if wanting and len(self.sizes) > 1:

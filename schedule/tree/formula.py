@@ -56,11 +56,13 @@ class Formula:
             return frozenset(self.args)
         return frozenset().union(*(x.dims() for x in self.args if isinstance(x, Formula)))
 
-    def quotients(self) -> tuple[Formula, ...]:
-        """The quotients that it is made of, each once."""
-        inside = (q for x in self.args if isinstance(x, Formula) for q in x.quotients())
-        own = (self,) if self.op == "floordiv" else ()
-        return tuple({str(q): q for q in (*own, *inside)}.values())
+    def parts(self) -> tuple[Formula, ...]:
+        """The quotients that it is made of, and the products of these, each once."""
+        formulas = [x for x in self.args if isinstance(x, Formula)]
+        inside = [part for x in formulas for part in x.parts()]
+        product = self.op == "mul" and len(formulas) > 1 and bool(inside)
+        own = (self,) if self.op == "floordiv" or product else ()
+        return tuple({str(part): part for part in (*own, *inside)}.values())
 
     def __add__(self, other: Formula | int) -> Formula | int:
         if isinstance(other, int) and self.op == "add" and isinstance(self.args[1], int):

@@ -53,7 +53,54 @@ def test_a_recurrence_of_torch_has_any_length(case):
         inputs = [torch.randn([sizes.get(e, e) for e in shape]) for shape in shapes]
         with torch.no_grad():
             torch.testing.assert_close(built(*inputs), net(*inputs), rtol=1e-4, atol=1e-5)
+    assert len(built.frames) <= 2  # one step, and more
     assert torch.overrides._get_current_function_mode() is None
+
+
+class Recognizer(nn.Module):
+    """Strided frames, their recurrence, scores by a view of what torch transposes, and the state
+    at the end of each sequence."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv1d(2, 3, 3, 2, 1)
+        self.layer = nn.LSTM(3, 5, batch_first=True)
+        self.scores = nn.Linear(5, 4)
+
+    def forward(self, x, lengths):
+        y, _ = self.layer(self.convolution(x).relu().transpose(1, 2))
+        steps = y.transpose(0, 1)
+        scores = self.scores(steps.view(steps.size(0) * steps.size(1), 5))
+        inside = torch.arange(y.size(1)) < lengths[:, None]
+        mean = (y * inside[..., None]).sum(1) / lengths[:, None]
+        last = y.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, 5)).select(1, 0)
+        return scores.view(steps.size(0), steps.size(1), 4), mean, last
+
+
+def test_a_recognizer_of_open_batch_and_length_is_built_without_a_warning(recwarn):
+    net, m = Recognizer().eval(), lw.dim("m", 4, 13)
+    given = lw.tensor("x", (b, 2, m)), lw.tensor("lengths", (b,), "int64")
+    built = lw.build_model(net, given, threads=1)
+    assert [str(w.message) for w in recwarn if w.category is UserWarning] == []
+    assert len(built.frames) == 1
+    assert built.notes == ()
+    for batch, size in ((2, 4), (3, 5), (4, 12), (3, 13)):
+        inputs = torch.randn(batch, 2, size), torch.randint(1, size // 2 + 1, (batch,))
+        with torch.no_grad():
+            torch.testing.assert_close(built(*inputs), net(*inputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_states_may_be_given_as_torch_takes_them(is_open):
+    net, length = nn.LSTM(3, 5), n if is_open else 7
+    states = lw.tensor("h", (1, 2, 5)), lw.tensor("c", (1, 2, 5))
+    built = lw.build_model(net, (lw.tensor("x", (length, 2, 3)), states), threads=1)
+    x, h, c = torch.randn(7, 2, 3), torch.randn(1, 2, 5), torch.randn(1, 2, 5)
+    with torch.no_grad():
+        wanted = net(x, (h, c))
+    torch.testing.assert_close(built(x, (h, c)), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(built(x, h, c), wanted, rtol=1e-4, atol=1e-5)
 
 
 def packed(layer, x):

@@ -5,6 +5,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.graph.errors import ModelError
+from tests.graph.modules import Function
 from tests.graph.test_open_model import model_of, random
 
 onnx = pytest.importorskip("onnx")
@@ -125,7 +126,8 @@ def test_known_numbers_that_vary_with_a_size_are_computed_in_the_call():
         node("Cast", ["n"], ["count"], to=1),
         node("Sqrt", ["count"], ["root"]),
         node("Div", ["p", "root"], ["share"]),
-        node("Add", ["x", "share"], ["y"]),
+        node("Div", ["x", "count"], ["parts"]),  # by powers of two, too
+        node("Add", ["parts", "share"], ["y"]),
     ]
     weights = [(name, np.array(value)) for name, value in numbers.items()]
     model = model_of(nodes, {"x": (2, "n")}, ["y"], weights)
@@ -256,7 +258,8 @@ def test_functions_that_torch_traces_for_one_size_have_any():
             n = x.shape[3]
             mean = F.adaptive_avg_pool2d(x, 3)
             most = F.adaptive_max_pool1d(x[0], 4)
-            return mean, most, x * torch.linspace(-1, 2, n)
+            rows = F.adaptive_avg_pool2d(x, (None, 1)), F.adaptive_max_pool2d(x, (1, None))
+            return mean, most, *rows, x * torch.linspace(-1, 2, n)
 
     n = lw.dim("n", 1, 40)
     built = lw.build_model(Net(), (lw.tensor("x", (1, 2, 5, n)),), threads=1)
@@ -264,3 +267,41 @@ def test_functions_that_torch_traces_for_one_size_have_any():
         x = torch.randn(1, 2, 5, size)
         x[0, 0, 0, 0] = torch.inf  # of the first windows alone
         torch.testing.assert_close(built(x), Net()(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.torch
+def test_known_values_of_half_an_open_size_are_in_no_layout():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+
+    def scaled(x):
+        return x[:, ::2] * torch.linspace(0, 1, (x.shape[1] + 1) // 2)
+
+    given = (lw.tensor("x", (2, lw.dim("n", 5, 12))),)
+    built = lw.build_model(Function(scaled), given, threads=1)
+    for n in (5, 6, 11, 12):
+        x = torch.randn(2, n)
+        torch.testing.assert_close(built(x), scaled(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: sum(x[k] for k in range(x.shape[0])), r"a loop in Python over an open axis"),
+        (
+            lambda x: torch_functions().adaptive_max_pool1d(x, 2, return_indices=True),
+            r"adaptive_max_pool1d with return_indices.*leave return_indices out",
+        ),
+    ],
+)
+def test_a_function_that_open_sizes_cannot_have_is_refused_by_name(function, words):
+    pytest.importorskip("onnxscript")
+    n = lw.dim("n", 1, 40)
+    shape = (2, 3, n) if "pool" in words else (n, 3, 5)
+    with pytest.raises(ModelError, match=words):
+        lw.build_model(Function(function), (lw.tensor("x", shape),), threads=1)
+
+
+def torch_functions():
+    return pytest.importorskip("torch").nn.functional

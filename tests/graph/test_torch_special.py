@@ -170,3 +170,12 @@ def test_a_snake_block_of_a_vocoder_is_all_ours():
     made = build_model(net, (x,), threads=1)
     assert not made.notes  # a step of TVM's would be one
     torch.testing.assert_close(made(x), net(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_pools_to_any_number_of_windows_and_axes_that_stay_are_torchs():
+    def pooled(x):
+        wide = F.adaptive_max_pool3d(x, (2, 3, None))
+        return F.adaptive_max_pool2d(x, 3), F.adaptive_avg_pool3d(x, (2, 3, 2)), wide
+
+    check(pooled, torch.randn(2, 3, 8, 7))
+    check(lambda x: x.relu().squeeze(0).squeeze((1, 2)), torch.randn(2, 1, 3))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name
 
@@ -79,6 +80,13 @@ def arranged(program: Any, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, A
     values = [given[name] for name in names]
     first = len(names) - len(words)
     return tuple(values[:first]), dict(zip(words, values[first:]))
+
+
+def shapes_given(program: Any, inputs: Inputs) -> dict[str, Any]:
+    """The shapes, or arrays, given for the tensors that a program takes, by their names."""
+    leaves = program.call_spec.in_spec.flatten_up_to(arranged(program, inputs))
+    shapes = (x.shape if isinstance(x, Tensor) else x for x in leaves)
+    return dict(zip(input_names(program), shapes))
 
 
 def check_given(program: Any, inputs: Inputs) -> None:

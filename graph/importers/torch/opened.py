@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
 
 
@@ -14,36 +15,44 @@ def for_all_sizes() -> Any:
     """A mode of torch in which these functions are replaced."""
     import torch
 
-    functions = _replaced()
+    own: dict[Any, Callable[..., Any]] = {torch.cdist: _distances, torch.linspace: _linspace}
+    return _mode({**own, **_pools(), **whole_recurrences()})
 
-    class ForAllSizes(torch.overrides.TorchFunctionMode):
+
+def for_fixed_sizes() -> Any:
+    """A mode of torch in which pools are replaced that its exporter has not."""
+    return _mode(_pools())
+
+
+def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
+    import torch
+
+    class Replacing(torch.overrides.TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             return functions.get(func, func)(*args, **(kwargs or {}))
 
-    return ForAllSizes()
+    return Replacing()
 
 
-@functools.cache
-def _replaced() -> Mapping[Any, Callable[..., Any]]:
-    """What each function is traced as."""
-    import torch
+def _pools() -> Mapping[Any, Callable[..., Any]]:
+    """What each adaptive pool is traced as."""
     import torch.nn.functional as F  # noqa: N812
 
-    return {
-        torch.cdist: _distances,
-        torch.linspace: _linspace,
-        **{
-            pool: functools.partial(_adaptive_pool, pool, rank, is_mean)
-            for is_mean, pools in (
-                (True, (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)),
-                (False, (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)),
-            )
-            for rank, pool in enumerate(pools, 1)
-        },
-        **whole_recurrences(),
-    }
+    found: dict[Any, Callable[..., Any]] = {}
+    for rank in (1, 2, 3):
+        mean, most = (getattr(F, f"adaptive_{kind}_pool{rank}d") for kind in ("avg", "max"))
+        found[mean] = functools.partial(_adaptive_pool, mean, rank, True)
+        found[most] = functools.partial(_adaptive_pool, most, rank, False)
+        placed = getattr(F, f"adaptive_max_pool{rank}d_with_indices")
+        found[placed] = functools.partial(_placed_pool, found[most])
+    return found
+
+
+def _placed_pool(pool: Callable[..., Any], x: Any, output_size: Any, *_: Any, **__: Any) -> Any:
+    """The greatest elements and their places, whatever the flag that says so is here."""
+    return pool(x, output_size, return_indices=True)
 
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:
@@ -77,11 +86,21 @@ def _adaptive_pool(
 ) -> Any:
     """A pool to a number of windows: torch takes each apart by its place."""
     counts = list(output_size) if hasattr(output_size, "__len__") else [output_size] * rank
-    is_open = any(not isinstance(n, int) for n in x.shape[-rank:])
-    if return_indices or not is_open or all(count in (1, None) for count in counts):
-        return function(x, output_size, *([True] if return_indices else []))
-    for axis, count in enumerate(counts, -rank):
-        if count is not None:
+    pairs = [(n, m) for n, m in zip(x.shape[-rank:], counts, strict=True) if m is not None]
+    if all(isinstance(n, int) for n in (*x.shape[-rank:], *counts) if n is not None):
+        if (is_mean and rank < 3) or all(n % m == 0 for n, m in pairs):
+            return function(x, output_size, *([True] if return_indices else []))
+    if return_indices:
+        raise ModelError(
+            f"an adaptive_max_pool{rank}d with return_indices is read where each axis is of fixed "
+            "size, and all windows have as many elements: leave return_indices out, or give other "
+            "sizes"
+        )
+    windows = dict(enumerate(counts, -rank))
+    if whole := [axis for axis, count in windows.items() if isinstance(count, int) and count == 1]:
+        x = x.mean(whole, True) if is_mean else x.amax(whole, True)
+    for axis, count in windows.items():
+        if axis not in whole and count is not None:
             x = _pooled(x, axis, count, is_mean)
     return x
 

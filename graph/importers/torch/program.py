@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,21 +29,26 @@ from loopwright.graph.importers.torch.inputs import (
     input_names,
 )
 from loopwright.graph.importers.torch.layers import in_parts
-from loopwright.graph.importers.torch.opened import for_all_sizes
+from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes
 from loopwright.graph.importers.torch.scans import name_scans
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
 
 _FUNCTIONS = 4096  # of onnxscript that the exporter keeps, at most
-_FIXING = ("Constraints violated", "Specializations", "inconsistent min")
+_FIXING = re.compile(
+    r"Constraints violated|Specializations|inconsistent min|specialized it"
+    r"|\b(\d+) <= \S+ and \S+ <= \1\b"
+)
 """Words of torch's where a program is right for some sizes alone."""
 _FIXED = (
     "; what the module does fixes a size, or allows some alone: float(n) and int(n * 0.5) make a "
-    "number of it, and so may an if; write n as it is, n // 2, and (8 - n % 8) % 8 for -n % 8, or "
-    "build the model for each size"
+    "number of it, and so may an if, or a loop in Python over an open axis, unlike nn.LSTM; "
+    "write n as it is, n // 2, and (8 - n % 8) % 8 for -n % 8, or build the model for each size"
 )
 _EXAMPLE = 6
 """Steps above the least size at which a program of open sizes is traced."""
+_SHARE = 0.3
+"""Of truth values that are true."""
 
 
 def torch_program(model: Any, inputs: Inputs) -> Any:
@@ -275,23 +281,17 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
     """Program that torch.export makes of a module for inputs of these shapes."""
     import torch
 
-    def tensor(x: Any) -> Any:
-        if isinstance(x, np.ndarray):  # torch knows no negative strides
-            return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
-        if isinstance(x, Tensor):
-            return example_of(x, _shape(x))
-        if isinstance(x, torch.Tensor):  # given twice, it would be one input to torch.export
-            return x.detach()
-        return x if x is None else torch.as_tensor(x)
-
     check_several(inputs)
     check_numbers((inputs, words))
     try:
-        tensors = torch.utils._pytree.tree_map(tensor, (tuple(inputs), words))
+        tensors = torch.utils._pytree.tree_map(as_torch, (tuple(inputs), words))
     except Exception as error:  # of many kinds
         raise ModelError(f"an input is no tensor: {reason(error)}") from error
     try:
-        program = torch.export.export(module, *tensors)
+        with for_fixed_sizes():
+            program = _export(module, *tensors)
+    except ModelError:
+        raise
     except Exception as error:  # of many kinds
         raise ModelError(f"torch.export cannot export the model: {reason(error)}") from error
     if getattr(program, "_guards_code", None):
@@ -308,7 +308,9 @@ def _traced_open(
 
     known: dict[str, tuple[Any, int]] = {}
 
-    def dims_of(x: Any) -> dict[int, Any]:
+    def dims_of(x: Any) -> dict[int, Any] | None:
+        if not hasattr(x, "shape"):
+            return None
         sizes = {k: n for k, n in enumerate(_shape(x)) if isinstance(n, Size)}
         return {k: named(n)[0] for k, n in sizes.items() if any(d.low < d.high for d in n.dims)}
 
@@ -323,8 +325,9 @@ def _traced_open(
         return known[own.name]
 
     def example(x: Any) -> Any:
-        shape = [named(n)[1] if isinstance(n, Size) else n for n in _shape(x)]
-        return example_of(x, shape) if isinstance(x, Tensor) else x
+        if isinstance(x, Tensor):
+            return example_of(x, [named(n)[1] if isinstance(n, Size) else n for n in _shape(x)])
+        return as_torch(x)
 
     check_several(inputs)
     check_numbers((inputs, words))
@@ -335,19 +338,20 @@ def _traced_open(
                 f"an input is the shape ({shown}), which has no type: torch modules take tensors; "
                 f'give lw.tensor("x", ({shown}))'
             )
-    shapes: Any = tuple(map(dims_of, inputs))
+    every = torch.utils._pytree.tree_map
+    shapes: Any = every(dims_of, tuple(inputs))
     if words is not None:
-        shapes = {name: dims_of(x) for name, x in words.items()}
+        shapes = every(dims_of, dict(words))
     elif len(shapes) > (named_ones := _before_any_number(module)):
         shapes = (*shapes[:named_ones], shapes[named_ones:])
-    given = None if words is None else {name: example(x) for name, x in words.items()}
+    args, given = every(example, (tuple(inputs), None if words is None else dict(words)))
     try:
         # 1 is a size like any other.
         oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)
         with oblivious, for_all_sizes():
-            return torch.export.export(
+            return _export(
                 module,
-                tuple(map(example, inputs)),
+                args,
                 given,
                 dynamic_shapes=shapes,
                 prefer_deferred_runtime_asserts_over_guards=True,  # which `check_asserted` tries
@@ -355,20 +359,43 @@ def _traced_open(
     except ModelError:
         raise
     except Exception as error:  # of many kinds
-        said = reason(error)
-        more = _FIXED if any(word in said for word in _FIXING) else ""
-        raise ModelError(
-            f"torch.export cannot export the model for these sizes: {said}{more}"
-        ) from error
+        why = reason(error)
+        if _FIXING.search(why):
+            why += _FIXED
+        raise ModelError(f"torch.export cannot export the model for these sizes: {why}") from error
 
 
-def example_of(x: Tensor, shape: Sequence[int]) -> Any:
-    """A tensor of torch's in place of one of the notation."""
+def _export(*args: Any, **how: Any) -> Any:
+    """The program that torch.export makes."""
+    import torch
+
+    with warnings.catch_warnings():  # nn.LSTM keeps its weights in a list, too
+        warnings.filterwarnings("ignore", "The tensor attributes")
+        return torch.export.export(*args, **how)
+
+
+def as_torch(x: Any) -> Any:
+    """A tensor of torch's for an input of any kind; None stays None."""
+    import torch
+
+    if isinstance(x, np.ndarray):  # torch knows no negative strides
+        return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
+    if isinstance(x, Tensor):
+        return example_of(x, _shape(x))
+    if isinstance(x, torch.Tensor):  # given twice, it would be one input to torch.export
+        return x.detach()
+    return x if x is None else torch.as_tensor(x)
+
+
+def example_of(x: Tensor, shape: Sequence[int], whole: int = 0) -> Any:
+    """A tensor of torch's in place of one of the notation; an integer of it is `whole`."""
     import torch
 
     dtype = getattr(torch, str(x.dtype))
+    if dtype == torch.bool:  # masks that leave out everything, or nothing, tell little
+        return torch.as_tensor(np.random.default_rng(0).random(shape) < _SHARE)
     if not dtype.is_floating_point:
-        return torch.zeros(shape, dtype=dtype)
+        return torch.full(shape, whole, dtype=dtype)
     # Of zeros, each is as well the largest as any other.
     return torch.as_tensor(np.random.default_rng(0).standard_normal(shape)).to(dtype)
 

@@ -50,7 +50,7 @@ def _operators() -> Mapping[Any, Callable[..., Any]]:
             f"loopwright::{name}",
             functools.partial(_contiguous, function),
             mutates_args=(),
-            schema=f"(Tensor input, {states} hx, {rest}, bool bidirectional, bool batch_first)"
+            schema=f"(Tensor input, {states} hx, {rest}, bool bidirectional)"
             f" -> (Tensor, {results})",
         )
         made[function].register_fake(_shapes)
@@ -58,8 +58,8 @@ def _operators() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _contiguous(function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-    """What torch computes, in the order of elements that `_shapes` says."""
-    return tuple(x.contiguous() for x in function(*args))
+    """What torch computes, in the order of elements that `_shapes` says: steps first."""
+    return tuple(x.contiguous() for x in function(*args, False))
 
 
 def _shapes(x: Any, hx: Any, params: Any, *rest: Any) -> tuple[Any, ...]:
@@ -91,9 +91,10 @@ def _called(  # noqa: PLR0913 - torch's own signature
             "sizes may be open, with it give example inputs of fixed shapes"
         )
     train = train and dropout > 0 and num_layers > 1
-    return operator(
-        x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
-    )
+    x = x.transpose(0, 1) if batch_first else x
+    y, *ends = operator(x, hx, params, has_biases, num_layers, dropout, train, bidirectional)
+    # Strides are as torch has them: whether a view can be made follows from these.
+    return y.transpose(0, 1) if batch_first else y, *ends
 
 
 def _listed(hx: Any) -> Sequence[Any]:
@@ -118,7 +119,6 @@ def _translated(  # noqa: PLR0913 - torch's own signature
     dropout: float,
     train: bool,
     bidirectional: bool,
-    batch_first: bool,
 ) -> tuple[Any, ...]:
     """One ONNX operator for each layer, and the last states of all layers together."""
     op, starts = opset(), _listed(hx)
@@ -134,7 +134,6 @@ def _translated(  # noqa: PLR0913 - torch's own signature
         ordered = [op.Unsqueeze(op.Gather(part, rows), whole(0)) for part in parts]
         return op.Concat(*ordered, axis=0)
 
-    x = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
     ends: list[list[Any]] = [[] for _ in starts]
     count = len(params) // num_layers
     for layer in range(num_layers):
@@ -156,5 +155,4 @@ def _translated(  # noqa: PLR0913 - torch's own signature
         x = op.Reshape(op.Transpose(y, perm=[0, 2, 1, 3]), whole(0, 0, ways * hidden))
         for kept, last in zip(ends, lasts, strict=True):
             kept.append(last)
-    x = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
     return x, *(op.Concat(*kept, axis=0) for kept in ends)

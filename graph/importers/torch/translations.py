@@ -38,7 +38,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.rsub.Scalar: _from_number,
         aten.sort.stable: _sorted,
         aten.split_with_sizes.default: _split,
-        aten.squeeze.dim: _squeezed,
+        aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
+        aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
         **images.translations(),
         **recurrences.translations(),
@@ -76,10 +77,12 @@ def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def _squeezed(x: Any, dim: int) -> Any:
-    """A tensor without an axis, if that has one element: an open one may have more."""
-    op = special.opset()
-    return scans.named("Squeeze", op.Squeeze(x, special.whole(dim))) if x.shape else op.Identity(x)
+def _squeezed(x: Any, dims: Any) -> Any:
+    """A tensor without those of some axes that have one element: an open one may have more."""
+    op, rank = special.opset(), len(x.shape)
+    axes = sorted({d % rank for d in dims}) if rank else []
+    ones = [d for d in axes if x.shape[d] == 1 or not isinstance(x.shape[d], int)]
+    return scans.named("Squeeze", op.Squeeze(x, special.whole(*ones))) if ones else op.Identity(x)
 
 
 def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:

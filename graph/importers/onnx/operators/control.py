@@ -62,7 +62,7 @@ def _loop(call: Call) -> list[Value]:
     states = [call.value(n) for n in range(2, len(call.inputs))]
     outs = len(body.output) - 1 - len(states)
     most = None if limit is None else int(limit.reshape(-1)[0])
-    if (most is None or most > _FEW) and not isinstance(going, Tensor) and going.all():
+    if (most is None or most > few(call)) and not isinstance(going, Tensor) and going.all():
         made = _as_loop(call, states, outs, most)
         if made is not None:
             return made
@@ -192,9 +192,15 @@ def _placed(call: Call, value: Value, axis: int) -> Value:
     return transposed(call, value, order)
 
 
+def few(call: Call) -> int:
+    """Iterations up to which they are put one behind the other. In a model of open axes any number
+    is a loop, for at other sizes there are more."""
+    return 0 if call.open else _FEW
+
+
 def loop(call: Call, iterations: Iterations) -> Results | None:
     """Iterations as a loop; None for few, and where one iteration does not stand for all."""
-    return call.loop(iterations) if iterations.count > _FEW else None
+    return call.loop(iterations) if iterations.count > few(call) else None
 
 
 def repeated(call: Call, iterations: Iterations) -> Results:
