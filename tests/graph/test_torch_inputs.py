@@ -1,5 +1,6 @@
 """Inputs of torch models: their names, their order, and those that cannot be."""
 
+import warnings
 from collections import UserDict
 from types import MappingProxyType
 
@@ -61,6 +62,15 @@ def test_a_script_is_refused_also_where_its_inputs_have_names():
     script = torch.jit.trace(_Minus(), (a, b))
     with pytest.raises(ModelError, match="cannot export the model"):
         build_model(script, {"a": a, "b": b}, threads=1)
+
+
+def test_packed_weights_are_refused_with_what_to_do():
+    net = torch.nn.Sequential(torch.nn.Linear(8, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.ao.quantization
+        packed = torch.ao.quantization.quantize_dynamic(net, {torch.nn.Linear})
+    with pytest.raises(ModelError, match="packed cannot be exported: give the module as it was"):
+        build_model(packed, (torch.randn(2, 8),))
 
 
 def test_an_error_of_torch_is_told_without_its_dump():

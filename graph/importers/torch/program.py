@@ -45,6 +45,10 @@ _FIXED = (
     "number of it, and so may an if, or a loop in Python over an open axis, unlike nn.LSTM; "
     "write n as it is, n // 2, and (8 - n % 8) % 8 for -n % 8, or build the model for each size"
 )
+_PACKED = (
+    "; weights that torch.ao.quantization has packed cannot be exported: give the module as it "
+    "was before, or an ONNX file that onnxruntime has quantized"
+)
 _EXAMPLE = 6
 """Steps above the least size at which a program of open sizes is traced."""
 _SHARE = 0.3
@@ -293,7 +297,7 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
     except ModelError:
         raise
     except Exception as error:  # of many kinds
-        raise ModelError(f"torch.export cannot export the model: {reason(error)}") from error
+        raise ModelError(f"torch.export cannot export the model: {_why(error)}") from error
     if getattr(program, "_guards_code", None):
         # Made inside of torch.compile, they name what is not defined. All shapes are fixed.
         program._guards_code = []
@@ -359,10 +363,15 @@ def _traced_open(
     except ModelError:
         raise
     except Exception as error:  # of many kinds
-        why = reason(error)
-        if _FIXING.search(why):
-            why += _FIXED
+        why = _why(error)
+        why += _FIXED if _FIXING.search(why) else ""
         raise ModelError(f"torch.export cannot export the model for these sizes: {why}") from error
+
+
+def _why(error: Exception) -> str:
+    """What torch says of a module that it cannot export, with the remedy for packed weights."""
+    why = reason(error)
+    return why + _PACKED if "PackedParams" in why else why
 
 
 def _export(*args: Any, **how: Any) -> Any:
