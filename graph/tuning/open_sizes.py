@@ -17,7 +17,8 @@ from loopwright.graph.tuning.fixed_sizes import AGAIN
 from loopwright.graph.tuning.search import SearchOptions, search
 from loopwright.schedule.open.cover import spread
 from loopwright.schedule.target import Target
-from loopwright.transfer.records.location import GivenLocation
+from loopwright.transfer.records.location import GivenLocation, may_exist
+from loopwright.transfer.records.store import RecordStore
 
 
 def tune_open(
@@ -31,7 +32,8 @@ def tune_open(
     numerics: Numerics,
 ) -> tuple[OpenModel, bool]:
     """The network, compiled for all sizes by what was found, and whether the user ended the
-    search. It is compiled before anything is measured, too, as `tune_fixed` does."""
+    search. It is compiled before anything is measured, too, as `tune_fixed` does; where nothing
+    is found, that is the result."""
     clock, machine = options.clock, None
     if options.device is not None:
         machine = options.device.fingerprint()
@@ -42,10 +44,10 @@ def tune_open(
                 source, target, known, "exact", "model", layout, check, numerics, machine
             )
 
-    building = 0.0
+    default, building = None, 0.0
     if check:
         began = clock.elapsed
-        build(None)
+        default = build(None)
         building = AGAIN * (clock.elapsed - began)
     chosen = list(spread(source.dims))
     ended = False
@@ -68,4 +70,12 @@ def tune_open(
             ended = True
         if ended:
             break
-    return build(records), ended
+    return build(records) if default is None or _has_some(records) else default, ended
+
+
+def _has_some(records: GivenLocation) -> bool:
+    """Return whether there are records at all, be it of other workloads."""
+    if not may_exist(records):
+        return False
+    with RecordStore(records, create=False) as store:
+        return len(store) > 0

@@ -292,6 +292,22 @@ def test_the_sizes_that_are_searched_share_the_minutes_that_building_leaves(monk
     assert 280 < now.seconds <= 300
 
 
+def test_a_model_of_which_nothing_was_measured_is_compiled_once(monkeypatch, tmp_path):
+    made, real = [], build.build_open
+
+    def built(*given):
+        made.append(real(*given))
+        return made[-1]
+
+    monkeypatch.setattr("loopwright.graph.tuning.open_sizes.build_open", built)
+    path = tmp_path / "r.db"
+    model = lw.tune_model(
+        sentences(), dims={"n": (1, 40)}, minutes=1e-3, threads=1, records=path, progress=False
+    )
+    assert len(made) == 1
+    assert model.library is made[0].library
+
+
 def test_the_command_line_builds_for_all_sizes(tmp_path):
     path, out = tmp_path / "net.onnx", tmp_path / "net.so"
     onnx.save(sentences(), path)
