@@ -164,7 +164,8 @@ def exported(path: str, folder: str, name: str) -> dict[str, float]:
         assert program is not None
         proto = program.model_proto
     except Exception:  # noqa: BLE001 - torch's exporter loses the strides of some views
-        from loopwright.graph.importers.torch.program import onnx_of, torch_program
+        from loopwright.graph.importers.torch.program import torch_program
+        from loopwright.graph.importers.torch.to_onnx import onnx_of
 
         proto = onnx_of(torch_program(model, inputs))
         Path(path).write_bytes(proto.SerializeToString())

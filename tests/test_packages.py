@@ -18,7 +18,7 @@ from loopwright.explore.scheduling.evaluators import Formula
 from loopwright.explore.scheduling.learn import train_policies
 from loopwright.explore.scheduling.loops import Problem
 from loopwright.graph.importers.onnx.file import onnx_file
-from loopwright.graph.importers.torch.program import onnx_of
+from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.packages import EXTRAS, install, optional
 from loopwright.transfer.pretrained.training import train_sequence
 from loopwright.transfer.records.store import RecordStore

@@ -18,7 +18,8 @@ from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file,
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference, example_tensors
 from loopwright.graph.importers.torch.inputs import input_names
-from loopwright.graph.importers.torch.program import onnx_of, structure_of, torch_program
+from loopwright.graph.importers.torch.program import structure_of, torch_program
+from loopwright.graph.importers.torch.to_onnx import onnx_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,8 @@ from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
 from loopwright.graph.importers.torch.inputs import input_names, shapes_given
-from loopwright.graph.importers.torch.program import onnx_of, open_program, structure_of
+from loopwright.graph.importers.torch.program import open_program, structure_of
+from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.schedule.open.family import Share
 from loopwright.schedule.open.unify import drawn, everywhere
 
