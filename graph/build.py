@@ -11,7 +11,6 @@ from typing import Any
 from loopwright.codegen.target import processor
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted
-from loopwright.dsl.workload import Workload
 from loopwright.graph.compile.build import (
     build_work,
     check_results,
@@ -20,23 +19,21 @@ from loopwright.graph.compile.build import (
     without_source,
 )
 from loopwright.graph.compile.model import TunedModel
-from loopwright.graph.compile.stored_records import best_record
 from loopwright.graph.compile.vm_fallback import VmModel
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.open.model import OpenModel, ReadAt, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
+from loopwright.graph.open.steps import Steps
 from loopwright.graph.placed.build import check_placeable, check_placed, placed_model
 from loopwright.graph.placed.model import PlacedModel
 from loopwright.graph.placed.open import OpenPlacedModel, open_placed_model
 from loopwright.graph.placed.targets import given_targets
 from loopwright.graph.tasks import Work
 from loopwright.schedule.open.cover import spread
-from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
-from loopwright.transfer.records.location import GivenLocation, may_exist
+from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.lookup import POLICIES
-from loopwright.transfer.records.store import RecordStore
 
 _GPU_SIZES = 4
 _PATIENCE = 2.0
@@ -183,15 +180,8 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
     """A model of open axes, as `build_model` has it, by the records of a machine; this one by
     default. `tell` is told what goes on."""
     read = _reader(target, layout, numerics)
-
-    def known(workload: Workload) -> Config | None:
-        if records is None or not may_exist(records):
-            return None
-        with RecordStore(records, create=False) as store:
-            found = best_record(store, workload, target, numerics, policy, machine)
-        return None if found is None else found.config
-
-    built = build_open_model(source, read, target, known, name, numerics, tell)
+    steps = Steps(target, numerics, records, policy, machine)
+    built = build_open_model(source, read, steps, name, tell)
     if not check or not runs_here(target):
         return built
     tell("comparing results")

@@ -3,7 +3,7 @@
     magic (8 bytes) | length of the header (4 bytes, little-endian) | header | blobs
 
 The header's "blobs" has the length of each. Whatever comes before a magic is skipped, so that a
-line which somebody prints to the same pipe does no harm. Nothing is unpickled.
+line which somebody prints to the same pipe does no harm. Nothing is unpickled here.
 """
 
 from __future__ import annotations

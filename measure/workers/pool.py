@@ -46,13 +46,14 @@ class Pool:
         them, and learns what went wrong. Raises `DeviceError` if Python cannot be started."""
         self._hire(self._staff(jobs))
 
-    def map(self, jobs: Sequence[Job]) -> list[Reply]:
-        """The replies to jobs, in their order; as many at once as there are workers.
+    def map(self, jobs: Sequence[Job], *, until_failure: bool = False) -> list[Reply]:
+        """The replies to jobs, in their order; as many at once as there are workers. With
+        `until_failure` no job begins after one has failed: the replies are of those that did.
 
         A worker that dies, hangs, or has answered often is replaced before this returns.
         Raises `DeviceError` if workers cannot be started, and `TimeUpError` at the deadline.
         """
-        return self._work(jobs, self._staff(len(jobs)))
+        return self._work(jobs, self._staff(len(jobs)), until_failure)
 
     def dismiss(self) -> None:
         """End all workers; others can be had at once."""
@@ -70,7 +71,7 @@ class Pool:
     def _staff(self, jobs: int) -> int:
         return min(self._count, max(jobs, len(self.workers)))
 
-    def _work(self, jobs: Sequence[Job], staff: int) -> list[Reply]:
+    def _work(self, jobs: Sequence[Job], staff: int, until_failure: bool) -> list[Reply]:
         waiting = deque(enumerate(jobs))
         replies: dict[int, Reply] = {}
         # What each is at; nothing yet while it starts.
@@ -83,9 +84,12 @@ class Pool:
                         busy[worker], job = waiting.popleft()
                         worker.send(job)
                 if not busy:
-                    return [replies[number] for number in range(len(jobs))]
+                    return [replies[number] for number in range(len(jobs)) if number in replies]
                 for worker, reply in _answers(busy, self.deadline):
-                    replies[busy.pop(worker)] = reply
+                    number = busy.pop(worker)
+                    replies[number] = reply
+                    if until_failure and number != _STARTING and reply.failure is not None:
+                        waiting.clear()
                     self._review(worker, reply)
         except BaseException:  # Ctrl-C above all: nothing may go on, nor answer late
             for worker in busy:

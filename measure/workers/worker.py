@@ -1,7 +1,8 @@
 """Worker processes, forked from one: `python -m loopwright.measure.workers.worker MODE MEMORY`.
 
 MODE "build" turns configs into code and evaluates the oracle; "run" loads that code, times and
-checks it, and never imports TVM. MEMORY is a limit in bytes for each, 0 for none.
+checks it, and never imports TVM; "steps" compiles the steps of networks with open axes. MEMORY is
+a limit in bytes for each, 0 for none.
 
 That process (`fork_server.py`) imports what the mode needs; its standard input is a
 socket, over which it is asked for workers, and for how they ended. Messages to a worker
@@ -15,6 +16,7 @@ import contextlib
 import errno
 import faulthandler
 import gc
+import importlib
 import os
 import resource
 import select
@@ -44,6 +46,11 @@ _FAULTS = (
     errno.ENFILE,
     errno.EAGAIN,
 )
+_MODES = {
+    "build": "loopwright.measure.workers.worker_build",
+    "run": "loopwright.measure.workers.worker_run",
+    "steps": "loopwright.graph.open.step_worker",
+}
 LINGERS = 1.0  # seconds that a worker may take to end after it closed its output
 
 
@@ -192,15 +199,11 @@ def _at_most(limit: int, value: int) -> None:
 
 
 def _operations(mode: str) -> Mapping[str, Operation]:
-    if mode == "build":
+    if mode != "run":
         # TVM imports torch wherever that is installed: seconds of every start, for no build.
         sys.modules["torch"] = None  # type: ignore[assignment]
-        from loopwright.measure.workers import worker_build
-
-        return worker_build.operations()
-    from loopwright.measure.workers import worker_run
-
-    return worker_run.operations()
+    found: Mapping[str, Operation] = importlib.import_module(_MODES[mode]).operations()
+    return found
 
 
 if __name__ == "__main__":

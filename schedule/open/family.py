@@ -55,6 +55,10 @@ class Family:
         """The outputs at the greatest sizes."""
         return self.greatest.outputs
 
+    def __reduce__(self) -> Any:
+        """Pickled without the workloads that were made of it."""
+        return Family, (self.dims, self.form)
+
     @functools.cached_property
     def parts(self) -> tuple[Formula, ...]:
         """The quotients and products in its numbers, and the products of extents that may become

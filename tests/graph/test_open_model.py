@@ -10,12 +10,19 @@ from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
-from loopwright.dsl.errors import RangeError, ShapeError
+from loopwright.codegen.target import resolve
+from loopwright.dsl.errors import BuildError, RangeError, ShapeError
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.size import Dim
 from loopwright.graph import build
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.reference import Reference
+from loopwright.graph.open import compiler, steps
 from loopwright.graph.open.model import OpenModel
+from loopwright.graph.open.steps import StepJob, Steps
 from loopwright.graph.tuning.search import Searched
+from loopwright.measure.device import DeviceError
+from loopwright.schedule.open.family import Family
 from tests.explore.synthetic import MadeUp
 
 onnx = pytest.importorskip("onnx")
@@ -93,6 +100,34 @@ def test_one_library_is_right_at_all_sizes(built):
         x = random(1, n, 16, seed=n)
         for got, wanted in zip(built(x), expected_of_sentences(x), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_worker_processes_compile_what_this_process_would(built, monkeypatch):
+    monkeypatch.setattr(compiler, "WORTH", 2)
+    monkeypatch.setattr(compiler, "builders", lambda: (2, 0))
+    first, last = built.frames[0].steps, built.frames[-1].steps
+    jobs = [StepJob(step, f"k{n}", f"f{n}") for n, step in enumerate((*first[:2], last[-1]))]
+    endless = Family((Dim("n", 1, 1 << 23),), first[0].form)
+    choices = Steps(resolve("cpu", 2), Numerics.STANDARD)
+    with compiler.StepCompiler(choices) as one:
+        for made, here in zip(one.kernels(jobs), map(choices.kernel, jobs), strict=True):
+            for what in ("names", "parameters", "rules", "sized"):  # not code: see tests/thin.py
+                assert getattr(made.kernel, what) == getattr(here.kernel, what)
+            assert (made.plain, made.constants) == (here.plain, here.constants)
+        with pytest.raises(BuildError, match="wide has no programs for all sizes: 8388608 sizes"):
+            one.kernels([StepJob(endless, "k", "wide"), *jobs])
+
+
+def test_steps_are_compiled_in_this_process_where_no_worker_can_start(built, monkeypatch, caplog):
+    def broken(*_jobs, **_options):
+        raise DeviceError("no more processes")
+
+    monkeypatch.setattr(compiler, "WORTH", 2)
+    monkeypatch.setattr(compiler, "builders", lambda: (2, 0))
+    monkeypatch.setattr(compiler.Pool, "map", broken)
+    made = lw.build_model(sentences(), dims={"n": (1, 40)}, threads=2)
+    assert made.library.origin.objects == built.library.origin.objects
+    assert "no more processes" in caplog.text
 
 
 def test_sizes_with_other_steps_have_a_frame_of_their_own(built):
@@ -256,13 +291,13 @@ def test_what_another_machine_measured_is_looked_up_as_its_own(tmp_path, monkeyp
         ("y",),
         [("W", random(32, 24))],
     )
-    device, machines, best = MadeUp(), [], build.best_record
+    device, machines, best = MadeUp(), [], steps.best_record
 
     def looked_up(*words):
         machines.append(words[-1])
         return best(*words)
 
-    monkeypatch.setattr(build, "best_record", looked_up)
+    monkeypatch.setattr(steps, "best_record", looked_up)
     options = {"dims": {"n": (8, 32)}, "trials": 2, "transfer": None, "check": False}
     lw.tune_model(model, device=device, records=tmp_path / "r.db", **options)
     assert device.measured

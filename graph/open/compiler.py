@@ -1,0 +1,75 @@
+"""`StepCompiler`: compiles the steps of a network side by side."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from loopwright.dsl.errors import BuildError
+from loopwright.graph.open.steps import StepJob, StepKernel, Steps
+from loopwright.measure.device import DeviceError
+from loopwright.measure.machine import builders
+from loopwright.measure.workers.fork_server import Kind
+from loopwright.measure.workers.messages import Message
+from loopwright.measure.workers.pool import Pool
+from loopwright.measure.workers.process import Job
+from loopwright.temporary import TemporaryFolder
+
+_log = logging.getLogger(__name__)
+
+WORTH = 16
+"""Steps that are worth the seconds in which worker processes start."""
+
+_DAY = 86400.0  # seconds that a step may take: as long as it needs, as in this process
+
+
+class StepCompiler:
+    """Compiles a few steps in threads, and many in worker processes: most of the work is in
+    Python, of which a process runs one thread at a time. Its workers end with its `with` block."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._pool: Pool | None = None
+        self._folder = TemporaryFolder()
+
+    def __enter__(self) -> StepCompiler:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._pool is not None:
+            self._pool.close()
+        self._folder.cleanup()
+
+    def kernels(self, jobs: Sequence[StepJob]) -> list[StepKernel]:
+        """The kernel of each step. Raises the `BuildError` of one that has none."""
+        count, _ = builders()
+        if self._pool is None and count > 1 and len(jobs) >= WORTH:
+            self._pool = Pool(Kind("steps", 0, Path(self._folder.name)), count)
+        if self._pool is not None and len(jobs) > 1:
+            try:
+                return self._in_processes(self._pool, jobs)
+            except DeviceError as error:
+                _log.warning("steps are compiled in this process alone: %s", error)
+        with ThreadPoolExecutor(count) as threads:
+            return list(threads.map(self._steps.kernel, jobs))
+
+    def _in_processes(self, pool: Pool, jobs: Sequence[StepJob]) -> list[StepKernel]:
+        shared = pickle.dumps(self._steps)
+        asked = [Job(Message({"do": "kernel"}, (shared, pickle.dumps(job))), _DAY) for job in jobs]
+        replies = pool.map(asked, until_failure=True)
+        for reply in replies:
+            if (failure := reply.failure) is None:
+                continue
+            if failure.kind == "build":
+                raise BuildError(failure.message)
+            raise DeviceError(f"a worker process failed ({failure.message})")
+        return [pickle.loads(reply.message.blobs[0]) for reply in replies]  # noqa: S301 - ours
