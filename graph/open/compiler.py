@@ -6,8 +6,7 @@ import logging
 import pickle
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import TracebackType
+from contextlib import ExitStack
 
 from loopwright.dsl.errors import BuildError
 from loopwright.graph.open.steps import StepJob, StepKernel, Steps
@@ -27,33 +26,21 @@ WORTH = 16
 _DAY = 86400.0  # seconds that a step may take: as long as it needs, as in this process
 
 
-class StepCompiler:
+class StepCompiler(ExitStack):
     """Compiles a few steps in threads, and many in worker processes: most of the work is in
     Python, of which a process runs one thread at a time. Its workers end with its `with` block."""
 
     def __init__(self, steps: Steps) -> None:
+        super().__init__()
         self._steps = steps
         self._pool: Pool | None = None
-        self._folder = TemporaryFolder()
-
-    def __enter__(self) -> StepCompiler:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._pool is not None:
-            self._pool.close()
-        self._folder.cleanup()
 
     def kernels(self, jobs: Sequence[StepJob]) -> list[StepKernel]:
         """The kernel of each step. Raises the `BuildError` of one that has none."""
         count, _ = builders()
         if self._pool is None and count > 1 and len(jobs) >= WORTH:
-            self._pool = Pool(Kind("steps", 0, Path(self._folder.name)), count)
+            self._pool = Pool(Kind("steps", 0, self.enter_context(TemporaryFolder())), count)
+            self.callback(self._pool.close)
         if self._pool is not None and len(jobs) > 1:
             try:
                 return self._in_processes(self._pool, jobs)
