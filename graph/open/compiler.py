@@ -44,7 +44,7 @@ class StepCompiler(ExitStack):
         if self._pool is not None and len(jobs) > 1:
             try:
                 return self._in_processes(self._pool, jobs)
-            except DeviceError as error:
+            except (DeviceError, OSError) as error:
                 _log.warning("steps are compiled in this process alone: %s", error)
         with ThreadPoolExecutor(count) as threads:
             return list(threads.map(self._steps.kernel, jobs))
