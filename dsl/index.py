@@ -46,7 +46,10 @@ class IndexExpr:
         if not isinstance(other, (IndexExpr, *_INTEGERS)):
             return self._other(other, "+")
         left, right = self.affine(), as_affine(other)
-        return Affine.of((*left.terms, *right.terms), left.const + right.const)
+        const = left.const + right.const
+        if not left.terms or not right.terms:  # nothing to merge
+            return Affine(left.terms or right.terms, const)
+        return Affine.of((*left.terms, *right.terms), const)
 
     __radd__ = __add__
 
@@ -69,7 +72,8 @@ class IndexExpr:
         if not isinstance(other, _INTEGERS):
             return self._other(other, "*")
         form, factor = self.affine(), int(other)
-        return Affine.of(tuple((a, c * factor) for a, c in form.terms), form.const * factor)
+        terms = tuple([(a, c * factor) for a, c in form.terms]) if factor else ()
+        return Affine(terms, form.const * factor)
 
     __rmul__ = __mul__
 
@@ -167,6 +171,8 @@ class Affine(IndexExpr):
     @staticmethod
     def of(terms: tuple[tuple[Atom, int], ...], const: int) -> Affine:
         """Merge equal atoms and drop those whose coefficient is zero."""
+        if len(terms) == 1 and terms[0][1]:
+            return Affine(terms, const)
         merged: dict[Atom, int] = {}
         for atom, coefficient in terms:
             merged[atom] = merged.get(atom, 0) + coefficient
@@ -205,16 +211,18 @@ class Affine(IndexExpr):
 
         `i // 2 + j  ↦  (4*a + b) // 2 + j`  for i ↦ 4*a + b.
         """
-        total = Affine((), self.const)
+        terms: list[tuple[Atom, int]] = []
+        const = self.const
         for atom, coefficient in self.terms:
             if isinstance(atom, Index):
-                new: IndexExpr = values(atom)
+                new = values(atom).affine()
             elif isinstance(atom, Quotient):
                 new = atom.value.replace(values) // atom.divisor
             else:
                 new = atom.value.replace(values) % atom.divisor
-            total = total + new * coefficient
-        return total
+            terms += [(a, c * coefficient) for a, c in new.terms]
+            const += new.const * coefficient
+        return Affine.of(tuple(terms), const)
 
     def __str__(self) -> str:
         if len(self.terms) == 1 and self.const == 0 and self.terms[0][1] == 1:

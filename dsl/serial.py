@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from loopwright.dsl import expr as e
@@ -17,20 +18,35 @@ from loopwright.dsl.tensor import Tensor
 INFINITIES = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 
 
-def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Names:
+    """Names in place of the own ones, where things are written under others."""
+
+    tensors: Mapping[Tensor, str] = field(default_factory=dict)
+    dims: Mapping[str, str] = field(default_factory=dict)
+    indices: Mapping[str, str] = field(default_factory=dict)
+
+
+_OWN = Names()
+
+
+def tensor_to_json(tensor: Tensor, names: Names = _OWN) -> dict[str, Any]:
     """One tensor, with its definition if it has one; reads name their tensor."""
     data: dict[str, Any] = {
-        "name": tensor.name,
-        "shape": [extent_to_json(n) for n in tensor.shape or ()],
+        "name": names.tensors.get(tensor, tensor.name),
+        "shape": [extent_to_json(n, names) for n in tensor.shape or ()],
         "dtype": tensor.dtype,
     }
     if tensor.constant:
         data["constant"] = True
     if (d := tensor.definition) is not None:
-        data["axes"] = [[i.name, extent_to_json(d.extents[i])] for i in d.axes]
-        data["reduce"] = [[i.name, extent_to_json(d.extents[i])] for i in d.reduce]
+        for kind, loops in (("axes", d.axes), ("reduce", d.reduce)):
+            data[kind] = [
+                [names.indices.get(i.name, i.name), extent_to_json(d.extents[i], names)]
+                for i in loops
+            ]
         data["reducer"] = d.reducer
-        data["body"] = expr_to_json(d.body)
+        data["body"] = expr_to_json(d.body, names)
     return data
 
 
@@ -58,9 +74,9 @@ def tensor_from_json(
     return tensor
 
 
-def extent_to_json(extent: int | Size) -> int | list[Any]:
+def extent_to_json(extent: int | Size, names: Names = _OWN) -> int | list[Any]:
     """An integer, or a size as the JSON of its expression."""
-    return affine_to_json(extent.form) if isinstance(extent, Size) else extent
+    return affine_to_json(extent.form, names.dims) if isinstance(extent, Size) else extent
 
 
 def extent_from_json(data: int | list[Any], dims: Mapping[str, Size]) -> int | Size:
@@ -72,29 +88,37 @@ def extent_from_json(data: int | list[Any], dims: Mapping[str, Size]) -> int | S
     return Size(form, merged(tuple(d for size in used for d in size.dims)))
 
 
-def expr_to_json(x: e.Expr) -> list[Any]:
+def expr_to_json(x: e.Expr, names: Names = _OWN) -> list[Any]:
     """An expression as nested lists `[operator, operands…]`."""
+
+    def place(value: Affine) -> list[Any]:
+        return affine_to_json(value, names.indices)
+
+    def inside(*parts: e.Expr) -> list[Any]:
+        return [expr_to_json(part, names) for part in parts]
+
     if isinstance(x, e.Const):
         text = str(x.value)
         return ["const", text if text in INFINITIES else x.value, x.type]
     if isinstance(x, e.Extent):
-        return ["size", extent_to_json(x.size), x.type]
+        return ["size", extent_to_json(x.size, names), x.type]
     if isinstance(x, e.Read):
-        return ["read", x.tensor.name, [affine_to_json(a) for a in x.index]]
+        return ["read", names.tensors.get(x.tensor, x.tensor.name), [*map(place, x.index)]]
     if isinstance(x, e.Gather):
         pairs = zip(x.table.index, x.at, strict=True)
-        places = [affine_to_json(p) if at is None else {"at": expr_to_json(at)} for p, at in pairs]
-        return ["gather", x.table.tensor.name, places]
+        places = [place(p) if at is None else {"at": expr_to_json(at, names)} for p, at in pairs]
+        table = x.table.tensor
+        return ["gather", names.tensors.get(table, table.name), places]
     if isinstance(x, e.IndexValue):
-        return ["index", affine_to_json(x.value)]
+        return ["index", place(x.value)]
     if isinstance(x, e.Unary):
-        return [x.op, expr_to_json(x.x)]
+        return [x.op, *inside(x.x)]
     if isinstance(x, e.Binary):
-        return [x.op, expr_to_json(x.x), expr_to_json(x.y)]
+        return [x.op, *inside(x.x, x.y)]
     if isinstance(x, e.Select):
-        return ["where", expr_to_json(x.cond), expr_to_json(x.x), expr_to_json(x.y)]
+        return ["where", *inside(x.cond, x.x, x.y)]
     if isinstance(x, e.Cast):
-        return ["cast", expr_to_json(x.x), x.type]
+        return ["cast", *inside(x.x), x.type]
     raise NotationError(f"{type(x).__name__} cannot be written as JSON")
 
 
@@ -138,15 +162,15 @@ def expr_from_json(
     raise NotationError(f"a damaged workload: no operator {op!r}")
 
 
-def affine_to_json(value: Affine) -> list[Any]:
+def affine_to_json(value: Affine, names: Mapping[str, str]) -> list[Any]:
     """`[[[atom, coefficient], …], constant]`; an atom is a name or `[value, "//" or "%", n]`."""
     terms = []
     for atom, coefficient in value.terms:
         if isinstance(atom, Index):
-            terms.append([atom.name, coefficient])
+            terms.append([names.get(atom.name, atom.name), coefficient])
         else:
             sign = "//" if isinstance(atom, Quotient) else "%"
-            terms.append([[affine_to_json(atom.value), sign, atom.divisor], coefficient])
+            terms.append([[affine_to_json(atom.value, names), sign, atom.divisor], coefficient])
     return [terms, value.const]
 
 

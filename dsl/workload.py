@@ -14,9 +14,9 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.elements import FUNCTIONS_OF_TWO
 from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.expr import ARITHMETIC, ORDERS, Binary, Expr, Extent, Gather, Read, Unary
-from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.index import Index
 from loopwright.dsl.scans import scan_of
-from loopwright.dsl.serial import tensor_from_json, tensor_to_json
+from loopwright.dsl.serial import Names, tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
 from loopwright.dsl.size import Dim, Size, chosen, dim, extent_at, merged, solved
 from loopwright.dsl.tensor import Definition, Tensor
@@ -360,24 +360,13 @@ def _numbered_form(source: Workload) -> list[Any]:
     """A workload as JSON whose names are numbers in order of appearance."""
     dims = {d.name: f"d{n}" for n, d in enumerate(source.dims)}
     names = {t: f"t{n}" for n, t in enumerate((*source.inputs, *source.stages))}
-    copies = _copied(
-        names, names.__getitem__, lambda n: n.renamed(dims) if isinstance(n, Size) else n
-    )
-    for copy in copies.values():
-        if copy.definition is not None:
-            copy.definition = _numbered(copy.definition)
+
+    def written(t: Tensor) -> dict[str, Any]:
+        d = t.definition
+        loops = () if d is None else (*d.axes, *d.reduce)
+        numbers = {i.name: f"i{n}" for n, i in enumerate(loops)}
+        return tensor_to_json(t, Names(names, dims, numbers))
+
     bounds = [[d.low, d.high, d.multiple] for d in source.dims]
     outputs = [names[t] for t in source.outputs]
-    return [SCHEMA, [*map(tensor_to_json, copies.values())], outputs, *([bounds] if dims else [])]
-
-
-def _numbered(d: Definition) -> Definition:
-    """A definition whose indices are called by numbers."""
-    new = {i: Index(f"i{n}", i.extent) for n, i in enumerate((*d.axes, *d.reduce))}
-
-    def renamed(value: Affine) -> Affine:
-        return value.replace(new.__getitem__)
-
-    body = map_leaves(d.body, lambda r: Read(r.tensor, tuple(map(renamed, r.index))), renamed)
-    axes, reduce = (tuple(new[i] for i in part) for part in (d.axes, d.reduce))
-    return Definition(axes, reduce, d.reducer, body)
+    return [SCHEMA, [*map(written, names)], outputs, *([bounds] if dims else [])]
