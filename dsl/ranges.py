@@ -26,12 +26,21 @@ from loopwright.dsl.traversal import children
 
 @dataclass(frozen=True)
 class _Position:
-    """One subscript of one read: where it stands and the extent of the axis there."""
+    """One subscript of one read. Its text says where it stands."""
 
-    where: str
+    read: Read
+    axis: int
     position: Affine
     extent: int
     guarded: bool
+
+    def __str__(self) -> str:
+        indices = ", ".join(map(str, self.read.index))
+        return f"axis {self.axis} of {self.read.tensor.name}[{indices}]"
+
+
+_Evidence = dict[Index, tuple[int, _Position | str]]
+"""The range of an index, and the place that tells it."""
 
 
 def infer(
@@ -44,7 +53,7 @@ def infer(
     if shape is not None and len(shape) != len(axes):
         raise RangeError(f"{name} has shape {shape} but {len(axes)} indices on the left")
     positions = list(_positions(body, guarded=False))
-    evidence: dict[Index, tuple[int, str]] = {}
+    evidence: _Evidence = {}
     _declare(evidence, name, axes, shape, body)
     declared = {i: i.extent for i in (*axes, *indices_in(body)) if i.extent is not None}
     for p in positions:
@@ -54,7 +63,7 @@ def infer(
         with _placed(p):
             part = _reads_part(index, p.extent, declared)
         if not part:
-            _agree(evidence, index, p.extent, p.where)
+            _agree(evidence, index, p.extent, p)
     order = list(dict.fromkeys([*axes, *indices_in(body)]))
     _derive(evidence, [p for p in positions if not p.guarded])
     guarded = [p for p in positions if p.guarded]
@@ -73,7 +82,7 @@ def infer(
 
 
 def _declare(
-    evidence: dict[Index, tuple[int, str]],
+    evidence: _Evidence,
     name: str,
     axes: tuple[Index, ...],
     shape: tuple[int, ...] | None,
@@ -91,7 +100,7 @@ def _reads_part(index: Index, extent: int, declared: Mapping[Index, int]) -> boo
     return declared.get(index, extent) < extent
 
 
-def _agree(evidence: dict[Index, tuple[int, str]], index: Index, extent: int, place: str) -> None:
+def _agree(evidence: _Evidence, index: Index, extent: int, place: _Position | str) -> None:
     known = evidence.setdefault(index, (extent, place))
     if known[0] != extent:
         raise RangeError(
@@ -110,13 +119,13 @@ def _remedy(index: Index, one: int, other: int) -> str:
     )
 
 
-def _derive(evidence: dict[Index, tuple[int, str]], positions: list[_Position]) -> None:
+def _derive(evidence: _Evidence, positions: list[_Position]) -> None:
     """Give an index the largest range that keeps a subscript inside, where it is the last
     unknown there, until nothing new is learned."""
     progress = True
     while progress:
         progress = False
-        found: dict[Index, tuple[int, str]] = {}
+        found: _Evidence = {}
         for p in positions:
             unknown = {i for i in p.position.indices() if i not in evidence}
             if len(unknown) == 1:
@@ -124,12 +133,12 @@ def _derive(evidence: dict[Index, tuple[int, str]], positions: list[_Position]) 
                 with _placed(p):
                     extent = _largest(p, index, evidence)
                 if extent is not None:
-                    _agree(found, index, extent, p.where)
+                    _agree(found, index, extent, p)
         evidence.update(found)
         progress = bool(found)
 
 
-def _largest(p: _Position, index: Index, evidence: dict[Index, tuple[int, str]]) -> int | None:
+def _largest(p: _Position, index: Index, evidence: _Evidence) -> int | None:
     extents = {i: evidence[i][0] for i in p.position.indices() if i != index}
     extents[index] = 1
     at_zero = p.position.bounds(extents)[1]
@@ -140,7 +149,7 @@ def _largest(p: _Position, index: Index, evidence: dict[Index, tuple[int, str]])
         return None
     if at_zero >= p.extent:
         raise RangeError(
-            f"{p.where}: {p.position} leaves the axis of extent {p.extent} even for {index} = 0"
+            f"{p}: {p.position} leaves the axis of extent {p.extent} even for {index} = 0"
         )
     return (p.extent - 1 - at_zero) // coefficient + 1
 
@@ -151,7 +160,7 @@ def _placed(p: _Position) -> Iterator[None]:
     try:
         yield
     except UndecidedError as error:
-        raise UndecidedError(f"{p.where}: {error}") from None
+        raise UndecidedError(f"{p}: {error}") from None
 
 
 def _within(position: Affine, index: Index) -> bool:
@@ -180,7 +189,7 @@ def _by_growing(p: _Position, index: Index, extents: dict[Index, int]) -> int | 
 def _check_inside(
     name: str,
     extents: dict[Index, int],
-    evidence: dict[Index, tuple[int, str]],
+    evidence: _Evidence,
     positions: list[_Position],
 ) -> None:
     if 0 in extents.values():
@@ -197,11 +206,11 @@ def _check_inside(
             known = f" ({ranges})" if ranges else ""
             if not inside:
                 raise RangeError(
-                    f"{name}: {p.position} is outside of {p.where}, which has extent {p.extent}; "
+                    f"{name}: {p.position} is outside of {p}, which has extent {p.extent}; "
                     f"give 0 to {p.extent - 1}, pad it with lw.pad or guard it with lw.where"
                 )
             raise RangeError(
-                f"{name}: {p.position} reaches {low} to {high}, outside of {p.where}, which has "
+                f"{name}: {p.position} reaches {low} to {high}, outside of {p}, which has "
                 f"extent {p.extent}{known}; pad it with lw.pad or guard it with lw.where"
             )
 
@@ -210,8 +219,7 @@ def _positions(expr: Expr, guarded: bool) -> Iterator[_Position]:
     if isinstance(expr, Read):
         shape = expr.tensor.shape or ()
         for axis, (position, extent) in enumerate(zip(expr.index, shape, strict=True)):
-            where = f"axis {axis} of {expr.tensor.name}[{', '.join(map(str, expr.index))}]"
-            yield _Position(where, position, extent, guarded)
+            yield _Position(expr, axis, position, extent, guarded)
     elif isinstance(expr, Select):
         yield from _positions(expr.cond, guarded)
         yield from _positions(expr.x, True)
