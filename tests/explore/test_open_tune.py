@@ -20,6 +20,7 @@ def dense(high=200):
     return lw.workload(lw.ops.dense(x, w))
 
 
+pytestmark = pytest.mark.usefixtures("brief")
 OPTIONS = {"records": None, "transfer": None, "progress": False, "threads": 2}
 
 

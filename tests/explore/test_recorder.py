@@ -174,7 +174,7 @@ def test_the_command_line_shows_the_result_though_nothing_could_be_stored(tmp_pa
 @pytest.fixture
 def cluster(server, monkeypatch):
     """A server that is given up soon when it is away, and runs again afterwards."""
-    monkeypatch.setattr("loopwright.transfer.records.sql.postgresql.OUTAGE", 2.0)
+    monkeypatch.setattr("loopwright.transfer.records.sql.postgresql.OUTAGE", 0.2)
     server.empty()
     yield server
     if not server.runs():
