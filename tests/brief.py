@@ -1,4 +1,4 @@
-"""Searches on this machine that take no longer than they must, where their result is not the point.
+"""Searches on this machine that take no longer than they must, for tests of what is around them.
 
     pytestmark = pytest.mark.usefixtures("brief")
 

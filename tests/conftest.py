@@ -102,7 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot do; leave slow tests out, and cases that are not in the sample.
+    """Skip what this machine cannot do; leave out slow tests, and cases that are no sample.
 
     Where tests are named, slow ones among them are skipped, which says how to run them.
     """
@@ -155,7 +155,7 @@ def cluster(server: Any) -> Any:
     return server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def brief() -> Iterator[None]:
     """Searches on this machine are short, and share what they are built by."""
     from tests.brief import brief

@@ -68,6 +68,13 @@ def test_a_single_parameter_is_covered_unless_that_is_not_wanted():
     assert len(sampled(family("f", SEVEN, share=0.01, every_value=False))) == 1
 
 
+def test_what_is_slow_does_not_run_and_stands_for_no_value():
+    items = family("f", SEVEN)
+    for item in items[:3]:
+        item.marks["slow"] = pytest.mark.slow.mark
+    assert {k.callspec.params["a"] for k in sampled(items)} == set(range(3, 7))
+
+
 def test_what_is_not_marked_or_has_no_parameters_runs():
     plain = Item(nodeid="f", path="test_file.py", marks={})
     alone = Item(nodeid="g", path="test_file.py", marks={"sampled": pytest.mark.sampled(0.1).mark})

@@ -240,6 +240,7 @@ def test_another_library_and_ours_are_both_called_from_python():
     assert compare_peer(request, found) is None
 
 
+@pytest.mark.usefixtures("brief")
 def test_both_take_turns():
     called = []
     samples = timed([lambda: called.append("a"), lambda: called.append("b")])
@@ -310,6 +311,7 @@ def test_what_torch_lacks_has_no_counterpart(what, settings):
     assert peer_call(read_workload(what, settings), 1) is None
 
 
+@pytest.mark.usefixtures("brief")
 def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, monkeypatch):
     """On this machine, for real: three candidates of a small product."""
     monkeypatch.chdir(tmp_path)
@@ -366,6 +368,7 @@ def measured(path):
         return len(store)
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_file_with_dims_becomes_one_library_for_all_sizes(tmp_path, monkeypatch):
     from loopwright.explore import open_tune
 

@@ -153,6 +153,7 @@ def test_a_store_that_was_closed_may_be_replaced(path):
     store.close()
 
 
+@pytest.mark.usefixtures("brief")
 def test_the_command_line_shows_the_result_though_nothing_could_be_stored(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
