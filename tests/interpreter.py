@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_HIDDEN = ROOT / "tests/hidden"
+HIDDEN = ROOT / "tests/hidden"
 
 
 def environment(*folders, **more):
     """The environment of one that needs neither, which starts in half the time; modules in the
     folders go first, too."""
-    return {**os.environ, "PYTHONPATH": ":".join(map(str, (_HIDDEN, *folders, ROOT))), **more}
+    return {**os.environ, "PYTHONPATH": ":".join(map(str, (HIDDEN, *folders, ROOT))), **more}
