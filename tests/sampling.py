@@ -62,13 +62,13 @@ def _chosen(items: list[pytest.Function]) -> set[pytest.Item]:
 
 
 def _values(item: pytest.Function) -> set[tuple[str, str]]:
-    """Parameters of a case with their values, in words that are the same for all of its file."""
+    """Parameters of a case with their values, in words that are the same for all of its file. An
+    object without a name, such as a target, is the one that it is."""
 
-    def word(name: str, value: Any) -> str:
+    def word(value: Any) -> str:
         if isinstance(value, str | bytes | int | float | tuple | frozenset | None):
             return repr(value)
         own = getattr(value, "__qualname__", "<lambda>")
-        place = f"{item.originalname} {item.callspec.indices[name]}"
-        return place if "<lambda>" in own else own
+        return str(id(value)) if "<lambda>" in own else own
 
-    return {(name, word(name, value)) for name, value in item.callspec.params.items()}
+    return {(name, word(value)) for name, value in item.callspec.params.items()}

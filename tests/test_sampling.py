@@ -28,9 +28,9 @@ def family(function, *parameters, share=0.25, **options):
             path="test_file.py",
             originalname=function,
             marks={"sampled": marker},
-            callspec=SimpleNamespace(params=case, indices=dict.fromkeys(case, number)),
+            callspec=SimpleNamespace(params=case),
         )
-        for number, case in enumerate(cases)
+        for case in cases
     ]
 
 
@@ -60,6 +60,13 @@ def test_functions_of_a_file_share_the_values_of_a_parameter():
     assert {k.callspec.params["a"] for k in kept} == set(range(7))
     assert len(kept) == 8
     assert {k.originalname for k in kept} == set("fghi")
+
+
+def test_values_without_a_name_occur_once_each():
+    objects = ("c", [[], [], object()])
+    kept = sampled(family("f", SEVEN, objects, share=0.01))
+    assert len(kept) == 8
+    assert len({id(k.callspec.params["c"]) for k in kept}) == 3
 
 
 def test_a_single_parameter_is_covered_unless_that_is_not_wanted():
