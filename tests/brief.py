@@ -1,10 +1,4 @@
-"""Searches on this machine that take no longer than they must, for tests of what is around them.
-
-    pytestmark = pytest.mark.usefixtures("brief")
-
-Builders of all pools are forked from one process, which has imported TVM. The best are compared
-once, in few rounds; rooflines and other libraries are timed for a moment.
-"""
+"""Searches on this machine that take no longer than they must, for tests of what is around."""
 
 import contextlib
 import os
@@ -45,6 +39,8 @@ def _fork_server(kind):
 
 @contextlib.contextmanager
 def brief():
+    """Fork the builders of all pools from one process, which has imported TVM. Compare the best
+    once, in few rounds; time rooflines and other libraries for a moment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "ForkServer", _fork_server)
         patch.setattr(finalize, "TRIES", 1)
