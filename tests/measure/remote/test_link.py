@@ -195,7 +195,7 @@ def test_what_is_on_its_way_is_no_time_of_a_run(runner, data, monkeypatch):
     ask = sessions.Session.ask
 
     def far(*words, **options):
-        time.sleep(0.4)
+        time.sleep(0.2)  # six times, which is more than the time of a run
         return ask(*words, **options)
 
     monkeypatch.setattr(sessions.Session, "ask", far)
