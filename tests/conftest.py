@@ -102,23 +102,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what this machine or this run cannot do; leave cases out that are not in the sample."""
+    """Skip what this machine cannot do; leave out slow tests, and cases that are no sample.
+
+    Where tests are named, slow ones among them are skipped, which says how to run them.
+    """
     skips = {
         name: pytest.mark.skip(reason=f"no {name} here")
         for name, present in _PRESENT.items()
         if not present()
     }
-    if not config.getoption("--slow"):
+    slow = config.getoption("--slow")
+    named = bool(config.option.keyword) or any("::" in arg for arg in config.args)
+    if not slow and not named:
+        kept = sampled(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+    elif not slow:
         skips["slow"] = pytest.mark.skip(reason="slow: run with --slow")
     for item in items:
         for name, skip in skips.items():
             if item.get_closest_marker(name) is not None:
                 item.add_marker(skip)
-    named = config.option.keyword or any("::" in arg for arg in config.args)
-    if not config.getoption("--slow") and not named:
-        kept = sampled(items)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = [item for item in items if item in kept]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -149,6 +153,15 @@ def cluster(server: Any) -> Any:
     """The server without a record store."""
     server.empty()
     return server
+
+
+@pytest.fixture
+def brief() -> Iterator[None]:
+    """Searches on this machine are short, and share what they are built by."""
+    from tests.brief import brief
+
+    with brief():
+        yield
 
 
 @pytest.fixture

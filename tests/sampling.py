@@ -21,13 +21,16 @@ import pytest
 
 
 def sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """The tests that run: all that are not marked, and the chosen cases of those that are."""
+    """The tests that run: all that are not marked, and the chosen cases of those that are; none
+    that is slow."""
     kept: set[pytest.Item] = set()
     files: dict[Any, list[pytest.Function]] = defaultdict(list)
     for item in items:
-        left_out = any(item.get_closest_marker(name) is not None for name in ("slow", "skip"))
+        if item.get_closest_marker("slow") is not None:
+            continue
+        skipped = item.get_closest_marker("skip") is not None
         marked = item.get_closest_marker("sampled") is not None and hasattr(item, "callspec")
-        if marked and not left_out:
+        if marked and not skipped:
             files[item.path].append(item)
         else:
             kept.add(item)
@@ -59,13 +62,13 @@ def _chosen(items: list[pytest.Function]) -> set[pytest.Item]:
 
 
 def _values(item: pytest.Function) -> set[tuple[str, str]]:
-    """Parameters of a case with their values, in words that are the same for all of its file."""
+    """Parameters of a case with their values, in words that are the same for all of its file. An
+    object without a name, such as a target, is the one that it is."""
 
-    def word(name: str, value: Any) -> str:
+    def word(value: Any) -> str:
         if isinstance(value, str | bytes | int | float | tuple | frozenset | None):
             return repr(value)
         own = getattr(value, "__qualname__", "<lambda>")
-        place = f"{item.originalname} {item.callspec.indices[name]}"
-        return place if "<lambda>" in own else own
+        return str(id(value)) if "<lambda>" in own else own
 
-    return {(name, word(name, value)) for name, value in item.callspec.params.items()}
+    return {(name, word(value)) for name, value in item.callspec.params.items()}

@@ -28,9 +28,9 @@ def family(function, *parameters, share=0.25, **options):
             path="test_file.py",
             originalname=function,
             marks={"sampled": marker},
-            callspec=SimpleNamespace(params=case, indices=dict.fromkeys(case, number)),
+            callspec=SimpleNamespace(params=case),
         )
-        for number, case in enumerate(cases)
+        for case in cases
     ]
 
 
@@ -62,10 +62,24 @@ def test_functions_of_a_file_share_the_values_of_a_parameter():
     assert {k.originalname for k in kept} == set("fghi")
 
 
+def test_values_without_a_name_occur_once_each():
+    objects = ("c", [[], [], object()])
+    kept = sampled(family("f", SEVEN, objects, share=0.01))
+    assert len(kept) == 8
+    assert len({id(k.callspec.params["c"]) for k in kept}) == 3
+
+
 def test_a_single_parameter_is_covered_unless_that_is_not_wanted():
     assert len(sampled(family("f", SEVEN))) == 7
     assert len(sampled(family("f", SEVEN, every_value=False))) == 2
     assert len(sampled(family("f", SEVEN, share=0.01, every_value=False))) == 1
+
+
+def test_what_is_slow_does_not_run_and_stands_for_no_value():
+    items = family("f", SEVEN)
+    for item in items[:3]:
+        item.marks["slow"] = pytest.mark.slow.mark
+    assert {k.callspec.params["a"] for k in sampled(items)} == set(range(3, 7))
 
 
 def test_what_is_not_marked_or_has_no_parameters_runs():

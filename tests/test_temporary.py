@@ -14,7 +14,6 @@ import pytest
 
 from loopwright import temporary
 from loopwright.temporary import TemporaryFolder, sweep
-from loopwright.transfer.records.store import RecordStore
 from tests import interpreter
 
 ROOT = Path(__file__).parents[1]
@@ -151,18 +150,8 @@ def test_a_tuner_that_is_killed_leaves_nothing_longer_than_the_next_start(root, 
         stderr=subprocess.DEVNULL,
     )
     with process:
-        deadline = time.monotonic() + 120
-        while not measured(tmp_path / "t.db") and time.monotonic() < deadline:
-            time.sleep(0.2)
+        interpreter.until_measured(tmp_path / "t.db")
         process.send_signal(signal.SIGKILL)
-    assert measured(tmp_path / "t.db")
     assert any(name.startswith("loopwright-tmp-") for name in names(root))
     with TemporaryFolder() as folder:
         assert names(root) == [folder.name]
-
-
-def measured(path):
-    if not path.exists():
-        return 0
-    with RecordStore(path) as store:
-        return len(store)

@@ -53,7 +53,7 @@ def arrays():
     return a, w, np.zeros((24, 16), np.float32)
 
 
-@pytest.mark.parametrize("name", thinned(VARIED))
+@pytest.mark.parametrize("name", thinned(VARIED, 3))
 def test_an_exported_folder_computes_what_the_oracle_does(name, tmp_path):
     workload = WORKLOADS[name]()
     inputs = random_inputs(workload, np.random.default_rng(0))

@@ -134,11 +134,20 @@ def test_libraries_in_one_process_share_threads_and_not_names():
 
 def mapped() -> int:
     """How many libraries of ours are in this process."""
-    gc.collect()
+    gc.collect()  # of what is new
     lines = Path("/proc/self/maps").read_text().splitlines()
     return len({line.split()[5] for line in lines if "/loopwright-" in line})
 
 
+@pytest.fixture
+def other_objects_stay():
+    """Collections do not walk what other tests have left, which takes seconds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("other_objects_stay")
 def test_a_library_that_is_dropped_is_unloaded():
     first = kernels.matmul()  # may stay, to lend its threads
     code, signature = kernels.matmul_object(24, 16, 12, False), first.signature
@@ -202,7 +211,7 @@ def test_a_function_that_is_nowhere_is_a_build_error():
         kernels.elementwise("float64", compute=nowhere)
 
 
-@pytest.mark.parametrize("cc", ["gcc", "clang", "gcc -pipe"])
+@pytest.mark.parametrize("cc", ["clang", "gcc -pipe"])
 def test_any_compiler_and_an_unwritable_cache_will_do(monkeypatch, tmp_path, cc):
     if not shutil.which(cc.split()[0]):
         pytest.skip(f"no {cc} here")

@@ -10,6 +10,8 @@ from loopwright.cli.inspect import inspect
 from loopwright.cli.replay import replay
 from loopwright.cli.tune import tune
 
+pytestmark = pytest.mark.usefixtures("brief")
+
 MATMUL = ["matmul", "a=40,24", "b=24,36"]
 
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import click
@@ -30,7 +29,6 @@ from loopwright.cli.replay import replay
 from loopwright.cli.run import bench
 from loopwright.cli.tune import tune
 from loopwright.dsl.errors import LoopwrightError, NotationError
-from loopwright.transfer.records.store import RecordStore
 from tests import interpreter
 
 
@@ -240,6 +238,7 @@ def test_another_library_and_ours_are_both_called_from_python():
     assert compare_peer(request, found) is None
 
 
+@pytest.mark.usefixtures("brief")
 def test_both_take_turns():
     called = []
     samples = timed([lambda: called.append("a"), lambda: called.append("b")])
@@ -310,6 +309,7 @@ def test_what_torch_lacks_has_no_counterpart(what, settings):
     assert peer_call(read_workload(what, settings), 1) is None
 
 
+@pytest.mark.usefixtures("brief")
 def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, monkeypatch):
     """On this machine, for real: three candidates of a small product."""
     monkeypatch.chdir(tmp_path)
@@ -348,24 +348,16 @@ def test_a_search_that_is_told_to_end_keeps_what_it_measured_and_leaves_nothing_
         text=True,
     )
     with process:
-        deadline = time.monotonic() + 120
-        while not measured(tmp_path / "t.db") and time.monotonic() < deadline:
-            time.sleep(0.2)
+        interpreter.until_measured(tmp_path / "t.db")
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=60)
     assert "interrupted" in said
-    assert measured(tmp_path / "t.db") > 0
+    interpreter.until_measured(tmp_path / "t.db")  # by what the store kept
     assert (tmp_path / "mm.so").exists()
     assert not list(temporary.iterdir())
 
 
-def measured(path):
-    if not path.exists():
-        return 0
-    with RecordStore(path) as store:
-        return len(store)
-
-
+@pytest.mark.usefixtures("brief")
 def test_a_file_with_dims_becomes_one_library_for_all_sizes(tmp_path, monkeypatch):
     from loopwright.explore import open_tune
 

@@ -20,6 +20,7 @@ from loopwright.measure.device import DeviceError
 from loopwright.measure.local import LocalDevice
 from loopwright.measure.reference import Limits
 from loopwright.measure.timing import Timing
+from loopwright.measure.workers import pool, process
 from loopwright.transfer.records.store import RecordStore
 from tests.explore.synthetic import MadeUp, cost, matmul
 from tests.explore.test_tune import run
@@ -120,14 +121,16 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 16
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_search_whose_processes_are_killed_and_stopped_ends_in_time(tmp_path, seed):
+def test_a_search_whose_processes_are_killed_and_stopped_ends_in_time(monkeypatch, tmp_path, seed):
     """With a result, or with an error of ours where nothing could be measured."""
+    for module in (pool, process):
+        monkeypatch.setattr(module, "LOOK", 0.2)
     limits = Limits(build=10.0, run=5.0, oracle=10.0, default=10.0)
     device = LocalDevice("cpu", 1, timing=Timing(cap=0.01), limits=limits, build_workers=2)
     began = time.monotonic()
     tuned = None
     with device, Vandal(device, seed), contextlib.suppress(LoopwrightError):
-        tuned = tune(matmul(), device=device, trials=24, records=tmp_path / "r.db", model="random")
+        tuned = tune(matmul(), device=device, trials=12, records=tmp_path / "r.db", model="random")
     assert time.monotonic() - began < 120
     if tuned is not None:
         assert tuned.seconds > 0

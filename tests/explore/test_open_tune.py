@@ -12,6 +12,7 @@ from loopwright.explore import open_tune
 from loopwright.explore.budget import Interrupted, TuningError
 from loopwright.explore.open_tuned import OpenTuned
 from loopwright.measure import open_programs
+from tests.brief import brief
 
 
 def dense(high=200):
@@ -20,6 +21,7 @@ def dense(high=200):
     return lw.workload(lw.ops.dense(x, w))
 
 
+pytestmark = pytest.mark.usefixtures("brief")
 OPTIONS = {"records": None, "transfer": None, "progress": False, "threads": 2}
 
 
@@ -37,7 +39,8 @@ def few_sizes():
 
 @pytest.fixture(scope="module")
 def tuned():
-    return lw.tune(dense(), trials=4, **OPTIONS)
+    with brief():
+        return lw.tune(dense(), trials=4, **OPTIONS)
 
 
 def test_a_tuned_library_is_right_at_all_sizes(tuned):

@@ -153,6 +153,7 @@ def test_a_store_that_was_closed_may_be_replaced(path):
     store.close()
 
 
+@pytest.mark.usefixtures("brief")
 def test_the_command_line_shows_the_result_though_nothing_could_be_stored(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -174,7 +175,7 @@ def test_the_command_line_shows_the_result_though_nothing_could_be_stored(tmp_pa
 @pytest.fixture
 def cluster(server, monkeypatch):
     """A server that is given up soon when it is away, and runs again afterwards."""
-    monkeypatch.setattr("loopwright.transfer.records.sql.postgresql.OUTAGE", 2.0)
+    monkeypatch.setattr("loopwright.transfer.records.sql.postgresql.OUTAGE", 0.2)
     server.empty()
     yield server
     if not server.runs():

@@ -138,7 +138,7 @@ def test_learned_search_beats_chance():
 
     def best(name):
         found = []
-        for seed in range(4):
+        for seed in range(3):
             encoded = EncodedSpace(matmul_space())
             strategy = STRATEGIES[name](encoded, np.random.default_rng(seed))
             search(strategy, 8)

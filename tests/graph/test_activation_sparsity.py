@@ -19,7 +19,7 @@ from loopwright.transfer.records.record import NETWORK
 from loopwright.transfer.records.store import RecordStore
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("brief")]
 
 
 class Net(torch.nn.Module):

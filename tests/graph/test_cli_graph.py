@@ -16,7 +16,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.transfer.records.store import Record, RecordStore
 from tests.sketches import direct
 
-pytestmark = pytest.mark.onnx
+pytestmark = [pytest.mark.onnx, pytest.mark.usefixtures("brief")]
 _TUNE = ["tune-model", "net.onnx", "--shape", "x=7,13"]
 
 

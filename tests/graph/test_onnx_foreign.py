@@ -13,7 +13,7 @@ from loopwright.graph.importers.onnx.call import OPERATORS
 from loopwright.graph.tuning.tune import tune_model
 from tests.graph.onnx_nodes import computed, node_model
 
-pytestmark = pytest.mark.onnx
+pytestmark = [pytest.mark.onnx, pytest.mark.usefixtures("brief")]
 
 
 def between(rng):

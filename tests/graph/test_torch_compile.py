@@ -439,6 +439,7 @@ def test_floats_of_a_module_are_numbers_of_open_graphs(built):
             assert len(built) == builds
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("options", [{}, {"norm_first": True, "activation": "gelu"}])
 @pytest.mark.parametrize("masked", [(), ("keys",), ("mask",), ("mask", "keys")])
 def test_an_encoder_on_torchs_fast_path_is_read_by_its_parts(built, options, masked):

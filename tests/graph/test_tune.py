@@ -30,6 +30,7 @@ from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import space
 from loopwright.transfer.records.record import NETWORK, Record
 from loopwright.transfer.records.store import RecordStore
+from tests.brief import brief
 from tests.explore.synthetic import Inspected, MadeUp
 from tests.sketches import direct
 
@@ -83,7 +84,8 @@ def tuned(tmp_path_factory):
     model = torch.nn.Sequential(*parts[:-1]).eval()
     x, lines, path = torch.randn(7, WIDTHS[0]), [], tmp_path_factory.mktemp("tuned") / "r.db"
     options = {"records": path, "threads": 1, "tell": lines.append}
-    return model, x, tune_model(model, (x,), trials=2 * BATCH, **options), path, lines
+    with brief():
+        return model, x, tune_model(model, (x,), trials=2 * BATCH, **options), path, lines
 
 
 class _Task:

@@ -17,7 +17,7 @@ from loopwright.graph.tuning.tune import tune_model
 from tests.relax import relax_of
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("brief")]
 
 
 class _Sorted(torch.nn.Module):

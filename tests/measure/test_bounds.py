@@ -9,6 +9,8 @@ from loopwright.codegen.target import resolve
 from loopwright.measure import machine
 from loopwright.measure.bounds import Bound, bounds, standing
 
+pytestmark = pytest.mark.usefixtures("brief")
+
 
 def test_the_bounds_of_a_product_are_positive_and_the_largest_is_first():
     work = lw.workload(lw.einsum("ij,jk->ik", lw.tensor("A", (96, 96)), lw.tensor("B", (96, 96))))

@@ -14,6 +14,7 @@ from loopwright.transfer.records.store import RecordStore
 from tests.targets import narrow
 
 pytestmark = [
+    pytest.mark.usefixtures("brief"),
     pytest.mark.skipif(
         not {"avx2", "fma"} <= set(cpu_flags()), reason="a processor with AVX2 and FMA is needed"
     ),

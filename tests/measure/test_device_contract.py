@@ -25,6 +25,8 @@ from loopwright.schedule.tree.verifier import legal
 from tests.measure.remote import links
 from tests.sketches import direct
 
+pytestmark = pytest.mark.usefixtures("brief")
+
 TABLE = """tile,unroll,time_ms
 1,1,4.0
 1,2,3.0

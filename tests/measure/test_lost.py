@@ -22,6 +22,12 @@ from loopwright.measure.workers.process import LOOK, Job
 JOB = Job(Message({"do": "nothing"}), 60.0)
 
 
+@pytest.fixture(autouse=True)
+def looked_at_often(monkeypatch):
+    monkeypatch.setattr(pool, "LOOK", 0.1)
+    monkeypatch.setattr(process, "LOOK", 0.1)
+
+
 @pytest.fixture
 def workers(tmp_path):
     made = Pool(Kind("run", 2 << 30, tmp_path), 2)
@@ -91,14 +97,13 @@ def test_a_worker_that_is_stopped_is_ended_long_before_its_time_is_up(workers):
 
 def test_a_worker_that_goes_on_is_kept(workers, monkeypatch):
     """As where a whole group of processes is stopped, and continued after a while."""
-    monkeypatch.setattr(process, "LOOK", 0.2)
     workers.start(1)
     workers.map([])
     worker = workers.workers[0]
     looks = iter([True, False, True, False])
     monkeypatch.setattr(process, "is_stopped", lambda _: next(looks, False))
     os.kill(worker.pid, signal.SIGSTOP)
-    timer = threading.Timer(1.2, os.kill, [worker.pid, signal.SIGCONT])
+    timer = threading.Timer(0.6, os.kill, [worker.pid, signal.SIGCONT])
     timer.start()
     (reply,) = workers.map([JOB])
     timer.join()

@@ -30,6 +30,7 @@ from loopwright.measure.workers.pool import Pool
 from loopwright.measure.workers.process import Job
 from loopwright.measure.workers.worker import answer
 from loopwright.schedule.target import Target
+from tests import interpreter
 from tests.measure import faults
 
 FAST = Timing(cap=0.0)
@@ -397,12 +398,11 @@ runner.run(data, faults.built("hang"), Timing(cap=0.0))
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_with_their_parent_however_it_ends(tmp_path, end):
-    root = Path(__file__).parents[2]
     parent = subprocess.Popen(
         [sys.executable, "-c", _PARENT, str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        cwd=root,
+        env=interpreter.environment(),
     )
     with parent:
         worker = int(parent.stdout.readline())

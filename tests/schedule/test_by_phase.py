@@ -41,7 +41,7 @@ def by_two(workload, target):
 @pytest.mark.parametrize(
     ("taps", "step"), [(3, 2), (4, 2), (2, 2), (5, 3), (3, 1), (5, 2), (3, 4)]
 )
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_algorithm_of_an_axis_is_the_sum_exactly_whatever_is_padding(taps, step, size):
     made = 0
     for count in range(size, 2 * size + 2):

@@ -77,7 +77,7 @@ WORKLOADS = {
     "contraction": (contraction, narrow(2)),
     "convolution": (lambda: last(17, 16, 24, padding=1), narrow(2)),
     "convolution in large tiles": (lambda: last(24, 16, 16, padding=1), SMALL),
-    "strided convolution": (lambda: last(14, 32, 32, padding=1, stride=2), narrow(2)),
+    "strided convolution": (lambda: last(14, 16, 16, padding=1, stride=2), narrow(2)),
     "depthwise convolution": (
         lambda: ops.depthwise_conv2d(T("x", 1, 16, 13, 13), T("w", 16, 1, 3, 3), padding=1),
         narrow(2),

@@ -54,7 +54,7 @@ def kill_writers(folder, rounds, seed):
 
 
 def test_killed_writers_lose_nothing_that_was_reported(tmp_path):
-    assert kill_writers(tmp_path, rounds=40, seed=1) > 40
+    assert kill_writers(tmp_path, rounds=25, seed=1) > 25
 
 
 @pytest.mark.slow

@@ -35,6 +35,8 @@ from loopwright.transfer.records.store import RecordStore
 from tests.measure import faults
 from tests.measure.remote import links
 
+pytestmark = pytest.mark.usefixtures("brief")
+
 FAST = Timing(cap=0.01)
 
 

@@ -195,7 +195,7 @@ def test_what_is_on_its_way_is_no_time_of_a_run(runner, data, monkeypatch):
     ask = sessions.Session.ask
 
     def far(*words, **options):
-        time.sleep(0.4)
+        time.sleep(0.2)  # six times, which is more than the time of a run
         return ask(*words, **options)
 
     monkeypatch.setattr(sessions.Session, "ask", far)
@@ -206,9 +206,10 @@ def test_a_slow_link_is_said_once(runner, data, monkeypatch, caplog):
     answered = sessions.Session._answered
 
     def far(*words):
-        time.sleep(0.25)
+        time.sleep(0.03)
         return answered(*words)
 
+    monkeypatch.setattr(sessions, "_SLOW", 0.02)
     monkeypatch.setattr(sessions.Session, "_answered", far)
     assert runner.run(data, faults.built("good"), FAST).failure is None
     assert [r.message.split(":")[0] for r in caplog.records] == ["the link to loopback is slow"]
