@@ -16,6 +16,7 @@ from loopwright.graph.importers.inputs import Inputs, by_name
 from loopwright.graph.importers.onnx.call import Array
 from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
+from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
@@ -185,12 +186,14 @@ def _folded(
 
 def _fits(array: Array, greatest: Array, is_result: bool) -> bool:
     """Return whether a known value needs no computation at a call: it is what the greatest one
-    begins with, or a number of which the formula is found. A result is never a part of one."""
-    if array.size != 1 or greatest.size != 1:
-        return begins(array, greatest) and not (is_result and array.shape != greatest.shape)
-    numbers = (array.item(), greatest.item())
-    whole = (Share.taken(float(x)) is not None for x in numbers)
-    return numbers[0] == numbers[1] or all(whole)
+    begins with, or numbers of which the formulas are found. A result is no part of another one."""
+    is_same = array.shape == greatest.shape
+    if not is_same or not (few(array) if is_result else array.size == 1):
+        return begins(array, greatest) and (is_same or not is_result)
+    return all(
+        x == y or None not in (Share.taken(float(x)), Share.taken(float(y)))
+        for x, y in zip(array.reshape(-1).tolist(), greatest.reshape(-1).tolist())
+    )
 
 
 def _sizes(dims: Dims) -> dict[str, Size]:
