@@ -103,7 +103,10 @@ def reshaped(call: Call, value: Value, shape: Sequence[int], name: str = "reshap
     """The elements of a value in their order, in another shape."""
     old = shape_of(value)
     if math.prod(old) != math.prod(shape):
-        raise call.unsupported(f"{old} has not the elements of {tuple(shape)}")
+        raise call.unsupported(
+            f"{old} has not the elements of {tuple(shape)}: where its export fixed a size, give "
+            "inputs of this size, or export the model again with the axis open"
+        )
     if old == tuple(shape):
         return value
     if isinstance(value, np.ndarray):
