@@ -10,13 +10,18 @@ class ModelError(LoopwrightError):
 
 
 class OpenShape(ModelError):  # noqa: N818 - it says what is the matter
-    """An input `name` whose shape the model leaves open: the `problem` without its remedy, and an
-    `example` of a shape."""
+    """An input `name` whose shape the model leaves open: the `problem` without its remedy, an
+    `example` of a shape, and the `axes` that have a name."""
 
-    def __init__(self, name: str, shown: str, example: tuple[int, ...]) -> None:
+    def __init__(
+        self, name: str, shown: str, example: tuple[int, ...], axes: tuple[str, ...]
+    ) -> None:
         self.problem = f"input {name} has the open shape ({shown})"
-        self.name, self.example = name, example
-        super().__init__(f'{self.problem}: give its shape, e.g. inputs={{"{name}": {example}}}')
+        self.name, self.example, self.axes = name, example, axes
+        bounds = ", ".join(f'"{axis}": (1, 512)' for axis in axes)
+        remedy = f'give its shape, e.g. inputs={{"{name}": {example}}}'
+        remedy += f", or bounds for all sizes, e.g. dims={{{bounds}}}" if axes else ""
+        super().__init__(f"{self.problem}: {remedy}")
 
 
 class UnsupportedOperator(ModelError):  # noqa: N818 - it says what is the matter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from loopwright.codegen.either.fixed import Either
 from loopwright.codegen.either.held import held
@@ -36,11 +37,14 @@ def either(
     Raises `TargetError` for libraries of other devices and where this machine has no such GPU,
     `ShapeError` for unlike ones, `LibraryError` where there is no code for a GPU.
     """
-    if gpu is None and is_placed(cpu):
+    is_cpu = isinstance(cpu, Library) and not isinstance(cpu, GpuLibrary)
+    if gpu is None and is_cpu and is_placed(cpu):
         return placed_library(cpu)
-    given = held(cpu) if gpu is None else [gpu] if isinstance(gpu, Library) else list(gpu)
+    given: list[Any] = list(gpu) if isinstance(gpu, Sequence) else [gpu]
+    if gpu is None:
+        given = held(cpu) if is_cpu else []
     gpus = [each for each in given if isinstance(each, GpuLibrary)]
-    if isinstance(cpu, GpuLibrary) or len(gpus) != len(given) or not gpus:
+    if not is_cpu or len(gpus) != len(given) or not gpus:
         found = [type(x).__name__ for x in (cpu, *given)]
         raise TargetError(
             f"cpu={found[0]}, gpu={', '.join(found[1:]) or 'nothing'}: give a library of the "

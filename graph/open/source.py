@@ -16,6 +16,7 @@ from loopwright.graph.importers.inputs import Inputs, by_name
 from loopwright.graph.importers.onnx.call import Array
 from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
+from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
@@ -103,12 +104,18 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
 
     Raises `ModelError` for an axis that is open and has no bounds, naming it.
     """
-    known = {name: size_of(name, bounds) for name, bounds in (dims or {}).items()}
+    known = _sizes(dims)
     program = open_program(model, inputs)
     if program is not None:
+        is_module = model is not program
+        if is_module and known:
+            raise ModelError(
+                "dims name the axes of a file, and a torch.nn.Module has no names for its own: "
+                "give sizes in its inputs, such as "
+                f'(lw.tensor("x", (lw.dim("{next(iter(known))}", 1, 512), 64)),)'
+            )
         read = onnx_of(program)
         names = input_names(program)
-        is_module = model is not program
         given = shapes_given(program, inputs) if is_module else dict(by_name(inputs, names))
         shapes = _shapes(read, given, known)
         own = dims_of(shapes)
@@ -143,6 +150,7 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
     """A model with the names of its known values that each call computes: at some sizes they are
     not what those of the greatest sizes begin with. What these are made of may be such as well."""
     dims, values, varying = dims_of(shapes), inputs_of(model), frozenset[str]()
+    results = {value.name for value in model.graph.output}
     least, most, *some = drawn(dims, _READ)
     sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, *some)]
     for _ in range(_ROUNDS):
@@ -156,7 +164,7 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
             name
             for other in others
             for name, x in other.items()
-            if name in greatest and not _fits(x, greatest[name])
+            if name in greatest and not _fits(x, greatest[name], name in results)
         }
         if found <= varying:
             break
@@ -176,14 +184,23 @@ def _folded(
     return written(prepared(model, values, given), values, given, varying).folded
 
 
-def _fits(array: Array, greatest: Array) -> bool:
+def _fits(array: Array, greatest: Array, is_result: bool) -> bool:
     """Return whether a known value needs no computation at a call: it is what the greatest one
-    begins with, or a number of which the formula is found."""
-    if array.size != 1 or greatest.size != 1:
-        return begins(array, greatest)
-    numbers = (array.item(), greatest.item())
-    whole = (Share.taken(float(x)) is not None for x in numbers)
-    return numbers[0] == numbers[1] or all(whole)
+    begins with, or numbers of which the formulas are found. A result is no part of another one."""
+    is_same = array.shape == greatest.shape
+    if not is_same or not (few(array) if is_result else array.size == 1):
+        return begins(array, greatest) and (is_same or not is_result)
+    return all(
+        x == y or None not in (Share.taken(float(x)), Share.taken(float(y)))
+        for x, y in zip(array.reshape(-1).tolist(), greatest.reshape(-1).tolist())
+    )
+
+
+def _sizes(dims: Dims) -> dict[str, Size]:
+    """The dims that a user names, by these names."""
+    if dims is not None and not isinstance(dims, Mapping):
+        raise ModelError(f'dims is {dims!r}: give bounds by name, {{"batch": (1, 512)}}')
+    return {name: size_of(name, bounds) for name, bounds in (dims or {}).items()}
 
 
 def size_of(name: str, bounds: Any) -> Size:
@@ -206,7 +223,7 @@ def size_of(name: str, bounds: Any) -> Size:
 def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> dict[str, Shape]:
     """The shapes of a model's inputs, its open axes those that are `given`, or `known` by name."""
     shapes: dict[str, Shape] = {}
-    used: set[str] = set()
+    _check_names(model, given, known)
     for value in inputs_of(model):
         axes = value.type.tensor_type.shape.dim
         own = given.get(value.name)
@@ -220,11 +237,15 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
                 )
         for k, axis in enumerate(axes):
             if stated is not None and isinstance(stated[k], Size):
+                if axis.dim_value > 0 and stated[k].span() != (axis.dim_value, axis.dim_value):
+                    raise ModelError(
+                        f"axis {k} of input {value.name} is {axis.dim_value} in the model, "
+                        f"{stated[k]} is given: give {axis.dim_value}, or a model that was "
+                        "exported with this axis open"
+                    )
                 shape.append(stated[k])
-                used.update(d.name for d in stated[k].dims)
             elif axis.dim_param in known:
                 shape.append(known[axis.dim_param])
-                used.add(axis.dim_param)
             elif stated is not None:
                 shape.append(int(stated[k]))
             elif axis.dim_value > 0:
@@ -232,11 +253,28 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
             else:
                 raise ModelError(_unbounded(value.name, k, axis.dim_param, len(axes)))
         shapes[value.name] = tuple(shape)
-    if unknown := [name for name in known if name not in used]:
-        names = {a.dim_param for v in inputs_of(model) for a in v.type.tensor_type.shape.dim}
-        shown = ", ".join(sorted(names - {""})) or "none"
-        raise ModelError(f"dims: no axis of an input is named {unknown[0]!r}; names are: {shown}")
     return shapes
+
+
+def _check_names(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> None:
+    """Raise `ModelError` for bounds of an axis that is not there, or has an extent already."""
+    axes = [(v.name, a) for v in inputs_of(model) for a in v.type.tensor_type.shape.dim]
+    names = {axis.dim_param for _, axis in axes} - {""}
+    left = {axis.dim_param for name, axis in axes if name not in given}
+    stated = dims_of({name: tuple(getattr(x, "shape", x)) for name, x in given.items()})
+    for name in known:
+        if name in left or name in {d.name for d in stated}:
+            continue
+        if name in names:
+            raise ModelError(
+                f"dims: an extent of {name!r} is in inputs, too: leave it out of one of these"
+            )
+        shown = (
+            f"names are: {', '.join(sorted(names))}"
+            if names
+            else ("no axis has a name: export the model with open axes, or give lw.dim in inputs")
+        )
+        raise ModelError(f"dims: no axis of an input is named {name!r}; {shown}")
 
 
 def _unbounded(name: str, axis: int, word: str, rank: int) -> str:

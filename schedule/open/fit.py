@@ -136,7 +136,7 @@ class Fit:
     def _sum(self, values: Array) -> Formula | None:
         """A sum of several products with whole coefficients, if these values are one."""
         rows = np.stack([*(basis.x for basis in self.bases), np.ones_like(values)], axis=1)
-        scale = np.abs(rows).max(axis=0)
+        scale = np.maximum(np.abs(rows).max(axis=0), 1)  # a remainder may be 0 at all of them
         weights = np.linalg.lstsq(rows / scale, values, rcond=None)[0] / scale
         whole = np.rint(weights).astype(np.int64)
         if np.count_nonzero(whole[:-1]) < 2 or (rows @ whole != values).any():

@@ -118,6 +118,9 @@ def test_libraries_of_other_devices_are_refused(libraries):
     for cpu, gpu in (("gpu", "cpu"), ("cpu", "cpu"), ("gpu", "gpu")):
         with pytest.raises(TargetError, match="a library of the processor as cpu"):
             either(cpu=libraries[cpu], gpu=libraries[gpu])
+    for others in ({"cpu": 3}, {"cpu": product(5), "gpu": 3}):
+        with pytest.raises(TargetError, match="a library of the processor as cpu"):
+            either(**others)
 
 
 def test_unlike_libraries_are_refused(libraries):

@@ -26,12 +26,14 @@ from loopwright.dsl.size import Dim
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open import program as program_module
 from loopwright.schedule.open.cover import Cover, cover
+from loopwright.schedule.open.fit import Fit
 from loopwright.schedule.open.numbers import at_sizes, structure
 from loopwright.schedule.open.program import open_program
 from loopwright.schedule.open.retarget import retargeted
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.open.unify import Unification
 from loopwright.schedule.space import space
+from loopwright.schedule.tree.formula import Formula
 from tests.targets import AVX512_LARGE, HERE
 from tests.thin import thinned
 
@@ -313,6 +315,16 @@ def test_of_formulas_that_agree_at_most_sizes_the_right_one_is_found(number, hig
     made = Numbered(number, high=high)
     assert [*off(made)] == []
     assert made.unified().dims == made.all_dims
+
+
+def test_a_known_formula_that_is_nothing_at_all_sizes_tried_hinders_no_sum():
+    dims = Dim("n", 1, 16), Dim("m", 1, 16)
+    n, m = map(Formula.of, dims)
+    odd = n - n // 2 * 2
+    sizes = {"n": np.array([2, 4, 8, 16]), "m": np.array([3, 5, 2, 16])}
+    total = sizes["n"] + 3 * sizes["m"]
+    fit = Fit(dims, sizes, [2, 3], np.stack([total, sizes["n"]], axis=1), (odd,))
+    assert [str(made[0]) for made in fit.formulas([total])] == [str(m * 3 + n)]
 
 
 def test_a_size_that_is_not_allowed_is_an_error_before_anything_runs():

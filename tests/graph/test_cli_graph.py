@@ -175,8 +175,8 @@ def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tasks", "net.onnx"], "give its shape, e.g. --shape x=1,13\n"),
-        (["tune-model", "net.onnx"], "give its shape, e.g. --shape x=1,13\n"),
+        (["tasks", "net.onnx"], "give its shape, e.g. --shape x=1,13, or for"),
+        (["tune-model", "net.onnx"], "give its shape, e.g. --shape x=1,13, or for"),
         (["build", "net.onnx", "-o", "nowhere/net.so"], "there is no folder nowhere"),
         (["tasks", "missing.onnx"], "no such file"),
         (["tune-model", "net.onnx", "-o", "my-net.so"], "cannot be one; try my_net.so"),

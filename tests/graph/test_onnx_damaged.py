@@ -57,6 +57,7 @@ def refused(model, said):
         ("Conv", {"w": X[:1]}, {"group": 2}, r"it may be \(2, 2\*inner, ...\)"),
         ("Gelu", {}, {"approximate": "erf"}, "its approximate is 'erf'; it may be none, tanh"),
         ("Pad", {"p": ints(0, 0, 4, 0, 0, 0)}, {"mode": "reflect"}, "of an axis of 4; reflect"),
+        ("Reshape", {"s": ints(5, 5)}, {}, r"elements of \(5, 5\): where its export fixed a size"),
         ("Reshape", {"s": np.float32([2, 12])}, {}, "input 1 is float32; it may be integers"),
         ("Gather", {"i": np.float32([0])}, {}, "input 1 is float32; it may be integers"),
         (

@@ -59,6 +59,15 @@ def test_places_of_a_grid_of_two_open_sizes_are_a_result():
     check(centers, (1, 1, lw.dim("n", 2, 8), lw.dim("m", 2, 8)), sizes)
 
 
+def test_what_begins_alike_at_all_sizes_is_a_result_of_the_size_of_the_call():
+    def masks(x):
+        n = x.shape[0]
+        causal, places = torch.tril(torch.ones(n, n)), torch.arange(n)
+        return causal, causal @ x, causal[0], torch.eye(n), places[:, None].expand(-1, 3), x.T
+
+    check(masks, (lw.dim("n", 1, 9), 3), lengths(1, 2, 7, 9))
+
+
 def test_rows_are_padded_to_a_multiple_and_cut_again():
     def windows(x):
         n = x.shape[1]

@@ -249,16 +249,40 @@ def test_a_program_of_fixed_shapes_is_told_how_to_open_it():
 @pytest.mark.parametrize(
     ("inputs", "dims", "words"),
     [
-        (None, {"m": (1, 4)}, r"axis 1 of input x \(n\) is open.*\{\"n\": \(1, 512\)\}"),
+        (None, {"m": (1, 4)}, r"no axis of an input is named 'm'; names are: n"),
+        (None, "n", r"dims is 'n': give bounds by name"),
+        ({"x": (1, lw.dim("k", 1, 4), 16)}, {"n": (1, 4)}, "an extent of 'n' is in inputs, too"),
+        ({"x": (lw.dim("k", 1, 4), 3, 16)}, None, "axis 0 of input x is 1 in the model, k is"),
         (None, {"n": (1, 4), "m": (1, 4)}, r"no axis of an input is named 'm'; names are: n"),
         (None, {"n": 4}, r"n is 4: give its least and greatest value"),
         (None, {"n": (4, 1)}, r"the lower one first"),
-        ({"x": (1, 4)}, {"n": (1, 4)}, r"input x has 3 axes in the model, \(1, 4\) is given"),
+        ({"x": (1, lw.dim("k", 1, 4))}, None, r"has 3 axes in the model, \(1, k\) is given"),
     ],
 )
 def test_bounds_that_do_not_fit_are_told_what_to_do(inputs, dims, words):
     with pytest.raises(ModelError, match=words):
         lw.build_model(sentences(), inputs, dims=dims)
+
+
+def test_open_axes_without_bounds_are_told_of_both_remedies():
+    remedies = r'inputs=\{"x": \(1, 1, 16\)\}, or bounds .*dims=\{"n": \(1, 512\)\}'
+    with pytest.raises(ModelError, match=remedies):
+        lw.build_model(sentences())
+
+
+def test_sizes_of_a_module_are_given_in_its_inputs():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(16, 4)
+    with pytest.raises(ModelError, match=r'give sizes in its inputs.*lw.dim\("n", 1, 512\)'):
+        lw.build_model(net, (torch.zeros(2, 16),), dims={"n": (1, 4)})
+
+
+def test_an_axis_that_a_module_fixes_is_told_its_size(capfd):
+    torch = pytest.importorskip("torch")
+    x = lw.tensor("x", (2, lw.dim("n", 1, 64)))
+    with pytest.raises(ModelError, match="an open axis may have 16 elements alone"):
+        lw.build_model(torch.nn.Linear(16, 4), (x,))
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_an_operator_of_fixed_sizes_is_named():
@@ -362,6 +386,15 @@ def test_a_dim_that_is_written_otherwise_is_refused(tmp_path, words):
     result = CliRunner().invoke(main, ["build", str(path), "--dim", words])
     assert result.exit_code == 2
     assert "write NAME=1:512" in result.output
+
+
+@pytest.mark.parametrize("command", ["tasks", "profile"])
+def test_commands_of_one_size_refuse_bounds(tmp_path, command):
+    path = tmp_path / "net.onnx"
+    onnx.save(sentences(), path)
+    result = CliRunner().invoke(main, [command, str(path), "--dim", "n=1:9"])
+    assert result.exit_code == 2
+    assert "give a --shape here" in result.output
 
 
 def test_a_comparison_that_fails_names_operators_and_programs(monkeypatch):

@@ -37,6 +37,20 @@ def test_pools_of_open_images_may_round_up():
     check_at(built, model, [(1, 2, w) for w in range(6, 20)])
 
 
+def test_windows_that_step_may_be_padded_to_the_same_size():
+    upper = {"auto_pad": "SAME_UPPER", "strides": [2]}
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], auto_pad="SAME_LOWER", strides=[3]),
+        node("Conv", ["x", "w"], ["d"], **upper),
+        node("MaxPool", ["x"], ["m"], kernel_shape=[3], **upper),
+        node("AveragePool", ["x"], ["a"], kernel_shape=[2], **upper),
+    ]
+    weights = [("w", random(3, 2, 4))]
+    model = model_of(nodes, {"x": (1, 2, "n")}, ("c", "d", "m", "a"), weights)
+    built = lw.build_model(model, dims={"n": (2, 12)}, threads=1)
+    check_at(built, model, [(1, 2, n) for n in range(2, 13)])
+
+
 @pytest.mark.parametrize(
     ("mode", "how"),
     [
@@ -270,6 +284,26 @@ def test_functions_that_torch_traces_for_one_size_have_any():
 
 
 @pytest.mark.torch
+def test_shapes_and_what_follows_from_them_alone_are_results():
+    true = onnx.numpy_helper.from_array(np.array([True]))
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Size", ["x"], ["size"]),
+        node("Gather", ["shape", "one"], ["n"]),
+        node("Mul", ["n", "n"], ["square"]),
+        node("Unsqueeze", ["n", "zero"], ["row"]),
+        node("Concat", ["row", "two"], ["turned"], axis=0),
+        node("Reshape", ["x", "turned"], ["y"]),
+        node("ConstantOfShape", ["shape"], ["fill"], value=true),
+        node("EyeLike", ["x"], ["eye"], k=1),
+    ]
+    weights = [("zero", np.array([0])), ("one", np.array(1)), ("two", np.array([2]))]
+    outputs = ("shape", "size", "n", "square", "turned", "y", "fill", "eye")
+    model = model_of(nodes, {"x": (2, "n")}, outputs, weights)
+    built = lw.build_model(model, dims={"n": (1, 9)}, threads=1)
+    check_at(built, model, [(2, n) for n in (1, 2, 7, 9)])
+
+
 def test_known_values_of_half_an_open_size_are_in_no_layout():
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")

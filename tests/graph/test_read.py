@@ -346,3 +346,6 @@ def test_what_is_no_model_is_an_error(tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"\x00nonsense")
     with pytest.raises(ModelError, match=r"bad.onnx"):
         build_model(tmp_path / "bad.onnx")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"empty.onnx is no ONNX model.*it has no graph"):
+        build_model(tmp_path / "empty.onnx")

@@ -40,6 +40,8 @@ def onnx_file(path: Path) -> Any:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # of protobuf, whose version decides the class
         raise ModelError(f"{path} is no ONNX model, or is damaged: {error}; {_OTHERS}") from error
+    if not model.HasField("graph"):  # of an empty file, and of some texts
+        raise ModelError(f"{path} is no ONNX model, or is damaged: it has no graph; {_OTHERS}")
     try:
         onnx.load_external_data_for_model(model, str(path.parent))
     except Exception as error:  # of the system, or of onnx's checker
@@ -152,7 +154,8 @@ def _check_shape(value: Any, given: tuple[int, ...] | None) -> None:
     extents = [max(d.dim_value, 0) for d in dims]  # 0 and -1 leave one open
     shown = ", ".join(d.dim_param or str(n or "?") for d, n in zip(dims, extents))
     if given is None and not all(extents):
-        raise OpenShape(value.name, shown, tuple(n or 1 for n in extents))
+        axes = dict.fromkeys(d.dim_param for d in dims if d.dim_param)
+        raise OpenShape(value.name, shown, tuple(n or 1 for n in extents), tuple(axes))
     if given is not None and (
         len(given) != len(dims) or any(n not in (0, m) for n, m in zip(extents, given))
     ):

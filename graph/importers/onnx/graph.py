@@ -43,6 +43,7 @@ from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 from loopwright.graph.importers.onnx.loops import looped
+from loopwright.graph.importers.onnx.operators.shapes import few, of_numbers
 
 _OWN = ("", "ai.onnx")
 _READING = ("Gather", "GatherElements", "GatherND", "Where")
@@ -190,7 +191,9 @@ class Graph:
 
     def _data(self, op: str, number: int, value: Value | None) -> Value | None:
         """An input of what a call computes, a tensor where it is data. Others may say a shape."""
-        if not isinstance(value, np.ndarray) or value.size < 2 or (number and op not in _READING):
+        if not isinstance(value, np.ndarray) or value.size < 2 or op == "ConstantOfShape":
+            return value
+        if number and op not in _READING:
             return value
         return self.weights.tensor(value)
 
@@ -398,9 +401,14 @@ def _written(
         needed = set(defined_by([reason.value], set()))
         reason.inputs = tuple(n for n, t in tensors.items() if t in needed)
         raise
-    for value, out in zip(model.graph.output, outputs):
+    for n, (value, out) in enumerate(zip(model.graph.output, outputs)):
         if str(out.dtype) not in DTYPES:
             raise UnsupportedOperator(f"output {value.name} is {out.dtype}")
+        if isinstance(out, np.ndarray) and varying is not None:
+            graph.folded[value.name] = out
+            if few(out):
+                outputs[n] = of_numbers(value.name, out)
+                graph.record("numbers", [outputs[n]])
     extents = indexed(graph.definitions, set(tensors.values()))
     weights, known = graph.weights, graph.folded
     results = {id(x) for x in outputs}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import math
 import re
 import warnings
@@ -27,6 +28,7 @@ from loopwright.graph.importers.torch.inputs import (
     fixed_shapes,
 )
 from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes
+from loopwright.graph.importers.torch.quiet import quiet
 
 _FIXING = re.compile(
     r"Constraints violated|Specializations|inconsistent min|specialized it"
@@ -38,6 +40,7 @@ _FIXED = (
     "number of it, and so may an if, or a loop in Python over an open axis, unlike nn.LSTM; "
     "write n as it is, n // 2, and (8 - n % 8) % 8 for -n % 8, or build the model for each size"
 )
+_ONE_SIZE = re.compile(r"\d+ not in VR\[(\d+), \1\]")
 _PACKED = (
     "; weights that torch.ao.quantization has packed cannot be exported: give the module as it "
     "was before, or an ONNX file that onnxruntime has quantized"
@@ -238,7 +241,7 @@ def _traced_open(
 
 def _why(error: Exception) -> str:
     """What torch says of a module that it cannot export, with the remedy for packed weights."""
-    why = reason(error)
+    why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
     return why + _PACKED if "PackedParams" in why else why
 
 
@@ -246,7 +249,9 @@ def _export(*args: Any, **how: Any) -> Any:
     """The program that torch.export makes."""
     import torch
 
-    with warnings.catch_warnings():  # nn.LSTM keeps its weights in a list, too
+    # Of what an error says, too.
+    calm = quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
+    with calm, warnings.catch_warnings():  # nn.LSTM keeps its weights in a list, too
         warnings.filterwarnings("ignore", "The tensor attributes")
         return torch.export.export(*args, **how)
 

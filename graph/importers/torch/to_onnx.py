@@ -15,6 +15,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
 from loopwright.graph.importers.torch.inputs import input_names
 from loopwright.graph.importers.torch.layers import in_parts
+from loopwright.graph.importers.torch.quiet import quiet
 from loopwright.graph.importers.torch.scans import name_scans
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
@@ -29,7 +30,10 @@ def onnx_of(program: Any) -> Any:
         optional(package, "a model of torch", ModelError)
     _read_functions_once()
     program = in_parts(program)
-    with _quiet(), _reshaping(program):
+    # The exporter tells of packages that are not installed, and of its own code.
+    logs = quiet(logging.ERROR, "torch.onnx", "onnxscript")
+    with logs, warnings.catch_warnings(), _reshaping(program):
+        warnings.simplefilter("ignore")
         try:
             made = _to_onnx(program)
         except Exception as error:  # noqa: BLE001 - of many kinds
@@ -129,19 +133,3 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return reason(error).splitlines()[0] if isinstance(error, Exception) else str(error)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide what the exporter says of packages that are not installed, and of its own code."""
-    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
-    levels = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for log, level in zip(logs, levels):
-            log.setLevel(level)

@@ -78,6 +78,7 @@ class Network:
         """The network compiled by the records there are."""
         from loopwright.graph.compile.model import TunedModel
 
+        self._check_closed()
         made = self._built(policy)
         assert isinstance(made, TunedModel)  # as of all ONNX files
         return made
@@ -135,8 +136,7 @@ class Network:
         from loopwright.graph.compile.build import import_model
         from loopwright.graph.tasks import Work
 
-        if self.dims:
-            raise click.UsageError("--dim is for `build` and `tune-model`: give a --shape here")
+        self._check_closed()
         with _in_options():
             work = import_model(
                 self.path,
@@ -148,6 +148,10 @@ class Network:
             )
         assert isinstance(work, Work)  # as of all ONNX files
         return work
+
+    def _check_closed(self) -> None:
+        if self.dims:
+            raise click.UsageError("--dim is for `build` and `tune-model`: give a --shape here")
 
     def compiled(
         self, work: Work, target: Target, machine: Mapping[str, str] | None = None
@@ -206,7 +210,11 @@ def _in_options() -> Iterator[None]:
         yield
     except OpenShape as error:
         shape = f"--shape {error.name}={','.join(map(str, error.example))}"
-        raise click.ClickException(f"{error.problem}: give its shape, e.g. {shape}") from error
+        bounds = " ".join(f"--dim {axis}=1:512" for axis in error.axes)
+        more = f", or for `build` and `tune-model` bounds, e.g. {bounds}" if bounds else ""
+        raise click.ClickException(
+            f"{error.problem}: give its shape, e.g. {shape}{more}"
+        ) from error
 
 
 def shapes_of(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] | None:

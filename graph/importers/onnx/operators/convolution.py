@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     all_of,
     define,
+    number,
     operator,
     shape_of,
 )
@@ -63,6 +64,28 @@ class Window:
         return tuple(d * (k - 1) + 1 for d, k in zip(self.dilation, self.extent))
 
 
+def sized_pads(call: Call) -> bool:
+    """Return whether widths of padding follow open sizes, so that they may be 0 at some."""
+    return call.open and str(call.get("auto_pad", "")).startswith("SAME")
+
+
+def around(call: Call, x: Tensor, pads: Pads, fill: float = 0) -> Tensor:
+    """An image with padding, which has the same form at all open sizes."""
+    widths = ((0, 0), (0, 0), *pads)
+    if not sized_pads(call):
+        return pad(x, widths, fill)
+    shape = shape_of(x)
+
+    def body(*axes: Index) -> Expr:
+        tests = []
+        for i, n, (before, _) in zip(axes[2:], shape[2:], pads):
+            tests += [i >= before, i < before + n]
+        at = [i - before for i, (before, _) in zip(axes, widths)]
+        return f.where(all_of(tests), x[tuple(at)], number(fill, str(x.dtype)))
+
+    return define(f"{x.name}_pad", [n + a + b for n, (a, b) in zip(shape, widths)], body)
+
+
 def _check_kernel(call: Call, extent: Sequence[int]) -> None:
     """Raise an error where a call states another window than its weights have."""
     stated, own = call.get("kernel_shape"), list(extent)
@@ -84,6 +107,10 @@ def convolved(call: Call, x: Tensor, w: Value, bias: Value | None) -> Value:
     groups = int(call.get("group", 1))
     if shape_of(x)[1] != weights[1] * groups or weights[0] % groups:
         raise call.unsupported(f"x {shape_of(x)} and weights {weights} do not fit {groups} groups")
+
+    if sized_pads(call):
+        x = around(call, x, window.pads)
+        window = replace(window, pads=((0, 0),) * len(window.pads))
 
     def made(w: Value, bias: Value | None) -> Tensor:
         return _convolution(call, x, call.as_tensor(w), bias, window, groups)

@@ -12,7 +12,7 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
-from loopwright.dsl.tensor import Tensor, pad
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Array,
     Call,
@@ -22,7 +22,7 @@ from loopwright.graph.importers.onnx.call import (
     operator,
     shape_of,
 )
-from loopwright.graph.importers.onnx.operators.convolution import Window
+from loopwright.graph.importers.onnx.operators.convolution import Window, around, sized_pads
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.sampling import Coordinate, product_of, taps_along
@@ -78,7 +78,7 @@ def _max_pool(call: Call) -> list[Value]:
 
 
 def _windows(call: Call, x: Tensor, pool: _Pool, fill: float, op: str) -> Tensor:
-    wide = pad(x, ((0, 0), (0, 0), *pool.window.pads), fill)
+    wide = around(call, x, pool.window.pads, fill)
     w = pool.window
 
     def body(n: Index, c: Index, *y: Index) -> Expr:
@@ -121,7 +121,8 @@ def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
 def _average_pool(call: Call) -> Value:
     x, pool = call.tensor(0), _pool(call)
     total = _windows(call, x, pool, 0, "sum")
-    if call.open and any(map(any, pool.window.pads)) and set(pool.window.dilation) == {1}:
+    is_padded = sized_pads(call) or any(map(any, pool.window.pads))
+    if call.open and is_padded and set(pool.window.dilation) == {1}:
         return _mean_of_open(call, total, pool)
     counts = _counts(call, pool)
     if (counts == counts.flat[0]).all():

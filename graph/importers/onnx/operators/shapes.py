@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Affine, Index, as_affine
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     SCANS,
     Call,
@@ -37,10 +39,35 @@ def _size(call: Call) -> Value:
     return np.array(math.prod(call.shape()), np.int64)
 
 
+_MOST_NUMBERS = 8
+
+
+def few(array: np.ndarray[Any, Any]) -> bool:
+    """Return whether known numbers may be a shape, each of them a formula of open sizes."""
+    return array.size == 1 or (array.ndim == 1 and 0 < array.size <= _MOST_NUMBERS)
+
+
+def of_numbers(name: str, array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of `few` known numbers."""
+    numbers = [number(x, str(array.dtype)) for x in array.reshape(-1)]
+
+    def body(*axes: Index) -> Expr:
+        found: Expr = numbers[-1]
+        for n in range(len(numbers) - 1)[::-1]:
+            found = f.where(f.equal(as_expr(axes[0]), n), numbers[n], found)
+        return found
+
+    return define(name, array.shape, body)
+
+
 @operator("ConstantOfShape")
 def _constant_of_shape(call: Call) -> Value:
-    value = call.get("value", np.zeros(1, np.float32))
-    return np.full(call.stated(NotKnown(0, call)), value.reshape(-1)[0])
+    """Known elements, but for a result of open shape, which a call computes."""
+    value = call.get("value", np.zeros(1, np.float32)).reshape(-1)[0]
+    shape = call.value(0)
+    if isinstance(shape, np.ndarray):
+        return call.define(shape.tolist(), lambda *_: number(value, str(value.dtype)))
+    return np.full(call.stated(NotKnown(0, call)), value)
 
 
 @operator("Range")
@@ -60,7 +87,13 @@ def _eye_like(call: Call) -> Value:
     if call.get("dtype"):
         dtype = dtype_of(call.get("dtype"))
     rows, columns = call.shape()
-    return np.eye(rows, columns, int(call.get("k", 0)), dtype)
+    above = int(call.get("k", 0))
+    if call.sized is None:
+        return np.eye(rows, columns, above, dtype)
+    one, zero = number(1, dtype), number(0, dtype)
+    return call.define(
+        (rows, columns), lambda i, j: f.where(f.equal(as_expr(j), as_expr(i + above)), one, zero)
+    )
 
 
 # ---- the same elements in their order ----
@@ -70,7 +103,10 @@ def reshaped(call: Call, value: Value, shape: Sequence[int], name: str = "reshap
     """The elements of a value in their order, in another shape."""
     old = shape_of(value)
     if math.prod(old) != math.prod(shape):
-        raise call.unsupported(f"{old} has not the elements of {tuple(shape)}")
+        raise call.unsupported(
+            f"{old} has not the elements of {tuple(shape)}: where its export fixed a size, give "
+            "inputs of this size, or export the model again with the axis open"
+        )
     if old == tuple(shape):
         return value
     if isinstance(value, np.ndarray):
