@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,9 +60,10 @@ def as_array(value: Any, parameter: Parameter) -> Array:
             raise TypeError("its elements are no numbers, or too large")
         return np.asarray(value, numpy_dtype(parameter.dtype))
     except (BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        by_name = "; inputs by name are given as f(**inputs)" if isinstance(value, Mapping) else ""
         raise ShapeError(
             f"{parameter.name}: cannot read {brief(value)} as an array ({error}); give one of "
-            f"{parameter.dtype}, shape {parameter.shape}"
+            f"{parameter.dtype}, shape {parameter.shape}{by_name}"
         ) from error
 
 

@@ -183,6 +183,7 @@ def test_torch_tensors_come_back_where_one_goes_in(matmul):
         (lambda lib, A, W: lib(A.astype("float64"), W), "A has dtype float64; it must be float32"),
         (lambda lib, A, W: lib(A.T, W), r"A has shape \(12, 24\); .* built for \(24, 12\)"),
         (lambda lib, A, W: lib(A, "no"), "W: cannot read str 'no'"),
+        (lambda lib, A, W: lib({"A": A}, W), "A: cannot read dict .* inputs by name .* f"),
         (
             lambda lib, A, W: lib(None, W),
             "A: cannot read None .* give one of float32",

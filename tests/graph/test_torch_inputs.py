@@ -64,6 +64,11 @@ def test_a_script_is_refused_also_where_its_inputs_have_names():
         build_model(script, {"a": a, "b": b}, threads=1)
 
 
+def test_a_shape_in_place_of_an_input_is_told_to_be_no_example():
+    with pytest.raises(ModelError, match=r"no input is a tensor: give examples, as torch\.zeros"):
+        build_model(torch.nn.Linear(8, 4), ((2, 8),), threads=1)
+
+
 def test_packed_weights_are_refused_with_what_to_do():
     net = torch.nn.Sequential(torch.nn.Linear(8, 4))
     with warnings.catch_warnings():

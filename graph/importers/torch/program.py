@@ -168,7 +168,10 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
     except ModelError:
         raise
     except Exception as error:  # of many kinds
-        raise ModelError(f"torch.export cannot export the model: {_why(error)}") from error
+        leaves = torch.utils._pytree.tree_leaves((inputs, words))
+        none = not any(hasattr(x, "shape") for x in leaves)
+        hint = "; no input is a tensor: give examples, as torch.zeros(2, 16) for a shape" * none
+        raise ModelError(f"torch.export cannot export the model: {_why(error)}{hint}") from error
     if getattr(program, "_guards_code", None):
         # Made inside of torch.compile, they name what is not defined. All shapes are fixed.
         program._guards_code = []
