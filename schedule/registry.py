@@ -87,7 +87,7 @@ def direct(
     """The definition's own loops, which rewrites start from; `like` and `fills` as `grouped` has
     them."""
     made = by_comparisons(named.workload, lambda d: compares(d, target))
-    source = Source.of(made if target.gpu is None else in_blocks(made))
+    source = Source.of(made if target.gpu is None else in_blocks(made), fills)
     program: Program = ()
     if target.gpu is None:
         groups = grouped(source.program, source.program, source.outputs, like, fills)

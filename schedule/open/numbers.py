@@ -24,6 +24,9 @@ from loopwright.schedule.tree.grammar import (
     Var,
 )
 
+CLAMPED, PLAIN = "clamped", "plain"
+"""Tokens of loads. One that is clamped is right where it need not be."""
+
 MOST_SIZES = 1 << 22
 """Combinations of sizes at which a number of a tree is verified."""
 
@@ -123,8 +126,11 @@ class _Visit:
             return x
         if kind is Formula or kind is np.ndarray:
             return self.number(x)
+        if kind is Load:
+            self.tokens += Load, CLAMPED if x.clamped else PLAIN
+            return Load(self(x.buffer), self(x.index), x.clamped)
         if names := _fields(kind):
-            if isinstance(x, Expr) and kind is not Load and kind is not Position:
+            if isinstance(x, Expr) and kind is not Position:
                 return self._expression(x)
             self.tokens.append(kind)
             return kind(*[self(getattr(x, name)) for name in names])

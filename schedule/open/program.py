@@ -17,7 +17,9 @@ from loopwright.schedule.lowering import lower_columns
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.fit import Array
 from loopwright.schedule.open.numbers import (
+    CLAMPED,
     MOST_SIZES,
+    PLAIN,
     at_sizes,
     structure,
     with_numbers,
@@ -176,6 +178,15 @@ class _Opening(Unification):
         if self.verified and not legal(without_hints(tree)).all():
             return None
         return structure(tree)
+
+    def same(self, kind: Any) -> bool:
+        """Loads that leave a padded array at the sizes of the program may stay inside at others."""
+        if kind == self.kind:
+            return True
+        pairs = zip(self.kind, kind)
+        return len(kind) == len(self.kind) and all(
+            ours == other or (ours, other) == (CLAMPED, PLAIN) for ours, other in pairs
+        )
 
     def _lowered(self, sizes: Mapping[str, int]) -> Tree:
         """The tree of the config at some sizes, loops that do not run included."""

@@ -114,7 +114,11 @@ class Unification(ABC):
 
     def _fits(self, sizes: tuple[int, ...]) -> bool:
         found = self._at(sizes)
-        return found is not None and found[0] == self.kind
+        return found is not None and self.same(found[0])
+
+    def same(self, kind: Any) -> bool:
+        """Return whether a structure serves where another of this kind is."""
+        return bool(kind == self.kind)
 
     def _fits_at(self, at: int, value: int) -> bool:
         """Return whether the structure is this one with a value of one dim, others as made for."""
@@ -183,7 +187,7 @@ class Unification(ABC):
         samples = [
             (sizes, found[1])
             for sizes, found in self._found.items()
-            if found is not None and found[0] == self.kind and _inside(sizes, dims)
+            if found is not None and self.same(found[0]) and _inside(sizes, dims)
         ]
         where = np.array([sizes for sizes, _ in samples], np.int64)
         table = np.array([numbers for _, numbers in samples], np.int64)

@@ -13,6 +13,14 @@ from loopwright.schedule.program.canonical import Program, substitute_axes
 from loopwright.schedule.program.nest import Nest, extent
 
 
+def is_padding(nest: Nest) -> bool:
+    """Return whether a nest copies something into a box and fills the rest with a number."""
+    body = nest.body
+    if nest.reducer is not None or not isinstance(body, Select):
+        return False
+    return isinstance(body.y, Const) and box(body.cond, nest) is not None
+
+
 def split_fill(nest: Nest, frame: bool = False, fills: bool = False) -> Program:
     """A predicated copy becomes a fill and a copy of the box that the predicate describes.
 

@@ -27,7 +27,7 @@ from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
 from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import Nest, extent, is_order, nests, scan_of, stride
-from loopwright.schedule.program.padding import split_fill
+from loopwright.schedule.program.padding import is_padding, split_fill
 from loopwright.schedule.program.polyphase import decompose, is_spread
 
 
@@ -104,10 +104,11 @@ def even_blocks(images: int, count: int, threads: int) -> Iterator[int]:
     yield from (d for d in divisors if d < count + (images > 1) and rounds(d) == least)
 
 
-def combined(workload: Workload) -> Program:
-    """The nests of a workload, producers and consumers fused."""
+def combined(workload: Workload, fills: bool = False) -> Program:
+    """The nests of a workload, producers and consumers fused; with `fills`, a padding of no
+    elements stays a nest as any other."""
     program = tuple(drop_units(nest) for nest in nests(workload))
-    return _fuse_all(_inline_all(program, workload.outputs), workload.outputs)
+    return _fuse_all(_inline_all(program, workload.outputs, fills), workload.outputs)
 
 
 def decomposed(program: Program, workload: Workload) -> Program:
@@ -181,12 +182,12 @@ def finished(
     return replace(group, body=tuple(done))
 
 
-def _inline_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:
+def _inline_all(program: Program, outputs: tuple[Tensor, ...], fills: bool) -> Program:
     """From the last producer to the first, so that a chain ends in one nest in one pass."""
     for nest in reversed(program):
         if nest.out not in outputs and can_inline(program, nest):
             current = next(n for n in program if n.out is nest.out)
-            if _pays(program, current):
+            if not (fills and is_padding(current)) and _pays(program, current):
                 program = inline(program, current)
     return program
 

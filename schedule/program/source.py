@@ -23,9 +23,9 @@ class Source:
     program: Program
 
     @staticmethod
-    def of(workload: Workload) -> Source:
-        """The source of a workload."""
-        nests = combined(workload)
+    def of(workload: Workload, fills: bool = False) -> Source:
+        """The source of a workload; `fills` as `combined` has it."""
+        nests = combined(workload, fills)
         return Source(workload, nests, decomposed(nests, workload))
 
     @property
