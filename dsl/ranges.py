@@ -12,13 +12,14 @@ Reads that are not guarded are then checked to stay inside their tensors.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import RangeError, UndecidedError
-from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Read, Select
+from loopwright.dsl.expr import COMPARISONS, Binary, Const, Expr, IndexValue, Read, Select
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.size import Size
 from loopwright.dsl.traversal import children
@@ -253,6 +254,20 @@ def gap(test: Expr) -> Affine | None:
         return None
     x, y = _index_value(test.x), _index_value(test.y)
     return None if x is None or y is None else x - y
+
+
+def always(test: Expr, extents: Mapping[Index, int]) -> bool:
+    """Return whether a comparison of indices, or all of several, hold over their whole ranges."""
+    if isinstance(test, Binary) and test.op == "and":
+        return always(test.x, extents) and always(test.y, extents)
+    between = gap(test)
+    if not isinstance(test, Binary) or between is None or test.op not in COMPARISONS:
+        return False
+    if not all(i in extents for i in between.indices()):
+        return False
+    ends = between.bounds(extents)
+    decided = test.op not in ("eq", "ne") or ends[0] == ends[1]
+    return decided and all(getattr(operator, test.op)(end, 0) for end in ends)
 
 
 def _index_value(x: Expr) -> Affine | None:

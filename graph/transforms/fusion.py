@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from loopwright.dsl.expr import Binary, Expr, Read
+from loopwright.dsl.expr import Binary, Expr, Read, Select
+from loopwright.dsl.ranges import always
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
@@ -228,9 +229,12 @@ def _readings(part: Part) -> Iterator[tuple[Tensor, bool]]:
 
 def _in_place(tensor: Tensor, r: Read) -> bool:
     """Return whether each element reads the one at its own place, and no other."""
-    axes = defined(tensor).axes
+    d = defined(tensor)
+    axes, body = d.axes, d.body
     if tensor_shape(r.tensor) != tensor_shape(tensor):
         return False
+    if isinstance(body, Select) and always(body.cond, d.extents):
+        return False  # a part of open size, which is the whole here and not at other sizes
     for position, axis in zip(r.index, axes):
         if position.plain() != axis and not (axis.extent == 1 and not position.terms):
             return False

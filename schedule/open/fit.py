@@ -6,7 +6,7 @@ A number of a tree is, of some product x of dims, by the way that trees are lowe
 
 or the negative of one of these. x may also be a sum of such products, as the elements of a padded
 array of two open axes, the product of two other numbers, or a quotient that another number is made
-of. A divisor c is a product of numbers that the program is made of: register tiles, blocks,
+of. Beside a multiple of such a quotient may stand another quotient. A divisor c is a product of numbers that the program is made of: register tiles, blocks,
 strides.
 """
 
@@ -121,7 +121,7 @@ class Fit:
             elif (other := self._line(values, bases)) is not None:
                 made.append(other)
             else:
-                made += self._stepped(values, bases)
+                made += self._stepped(values, bases) or self._beside(values, bases)
         return found
 
     def _line(self, values: Array, bases: Iterable[_Basis]) -> Formula | int | None:
@@ -183,6 +183,17 @@ class Fit:
         for basis in bases:
             if _line(basis.x, values) is None:
                 yield from self._quotients(basis, values, True)
+
+    def _beside(self, values: Array, bases: Iterable[_Basis]) -> Iterator[Formula | int]:
+        """A multiple of a quotient of another number, and a quotient: what half of the padding to
+        a multiple adds, `4·⌊(n + 7) / 8⌋ - ⌊(n + 1) / 2⌋`."""
+        for basis in bases:
+            slopes = {part for s in basis.slopes.tolist() for part in (s, s // 2) if part}
+            for slope, own, sign in itertools.product(sorted(slopes), self.bases, (1, -1)):
+                for other in (1, -1):
+                    rest = other * (values - sign * slope * basis.x)
+                    for made in self._quotients(own, rest, True):
+                        yield basis.formula * (sign * slope) + made * other
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         limit = int(v.max())

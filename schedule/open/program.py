@@ -180,7 +180,7 @@ class _Opening(Unification):
         return structure(tree)
 
     def same(self, kind: Any) -> bool:
-        """Loads that leave a padded array at the sizes of the program may stay inside at others."""
+        """Loads that leave a padded array at its own sizes may stay inside at others."""
         if kind == self.kind:
             return True
         pairs = zip(self.kind, kind)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.expr import COMPARISONS, Binary, Const, Expr, IndexValue, Select
+from loopwright.dsl.expr import Binary, Const, Expr, IndexValue, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr, Remainder
-from loopwright.dsl.ranges import gap
+from loopwright.dsl.ranges import always, gap
 from loopwright.schedule.program.canonical import Program, substitute_axes
 from loopwright.schedule.program.nest import Nest, extent
 
@@ -145,7 +144,7 @@ def box(cond: Expr, nest: Nest) -> dict[Index, Span] | None:
         if isinstance(test, Binary) and test.op == "and":
             tests += [test.x, test.y]
             continue
-        if _always(test):
+        if always(test, nest.extents):
             continue
         found = _span(test, nest.extents)
         both = found and spans[found[0]].meet(found[1])
@@ -153,14 +152,6 @@ def box(cond: Expr, nest: Nest) -> dict[Index, Span] | None:
             return None
         spans[found[0]] = both
     return spans
-
-
-def _always(test: Expr) -> bool:
-    """Return whether a comparison of numbers holds; they are left of loops that ran once."""
-    between = gap(test)
-    if not isinstance(test, Binary) or between is None or between.terms:
-        return False
-    return test.op in COMPARISONS and bool(getattr(operator, test.op)(between.const, 0))
 
 
 def _span(test: Expr, extents: dict[Index, int]) -> tuple[Index, Span] | None:

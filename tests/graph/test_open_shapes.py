@@ -169,6 +169,33 @@ def test_rows_are_padded_to_a_multiple():
 
 
 @pytest.mark.torch
+def test_a_padding_that_has_no_element_at_some_sizes_is_one_step_at_all():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    F = torch.nn.functional
+    conv = torch.nn.Conv1d(2, 4, 3, padding=1)
+
+    def paddings(x):
+        n = x.shape[-1]
+        more = (4 - n % 4) % 4
+        rows = F.pad(x, (0, more)).view(2, -1, 4).sum(-1)
+        middle = F.pad(x, (more // 2, more - more // 2), value=1.5)
+        ends = [F.pad(x[None], (n % 2, more), mode=mode) for mode in ("reflect", "replicate")]
+        less = x[:, ::2].repeat_interleave(2, 1)
+        image = conv(F.pad(x, (0, more)))[:, :n]
+        return rows, middle, *ends, F.pad(less, (0, n - less.shape[-1])) + x, image
+
+    built = lw.build_model(
+        Function(paddings), (lw.tensor("x", (2, lw.dim("n", 5, 26))),), threads=1
+    )
+    assert len(built.frames) <= 2
+    for n in range(5, 27):
+        x = torch.randn(2, n)
+        with torch.no_grad():
+            torch.testing.assert_close(built(x), paddings(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.torch
 def test_what_torch_asserts_of_sizes_is_tried_at_all_of_them():
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")

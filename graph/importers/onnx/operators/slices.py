@@ -12,6 +12,7 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Affine, Index, as_affine
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Array,
     Call,
@@ -179,16 +180,39 @@ def _pad(call: Call) -> Value:
     return padded(call, value, pads, call.get("mode", "constant"), fill)
 
 
+def _continued(value: Tensor, axis: int, widths: tuple[int, int], mode: str) -> Tensor:
+    """An axis with elements of its own around it: one form at all open sizes, also where a width
+    is 0."""
+    before, extent = widths[0], shape_of(value)[axis]
+    new = tuple(n + sum(widths) if d == axis else n for d, n in enumerate(shape_of(value)))
+
+    def body(*i: Index) -> Expr:
+        k = i[axis]
+        places: dict[str, tuple[Affine, Affine]] = {
+            "reflect": (before - k, 2 * (extent - 1) + before - k),
+            "edge": (as_affine(0), as_affine(extent - 1)),
+            "wrap": (k + (extent - before), k - (extent + before)),
+        }
+        first, own, last = (
+            gathered(value, *i[:axis], place, *i[axis + 1 :])
+            for place in (places[mode][0], k - before, places[mode][1])
+        )
+        return f.where(k < before, first, f.where(k < before + extent, own, last))
+
+    return define("pad", new, body)
+
+
 def padded(
     call: Call, value: Value, pads: dict[int, tuple[int, int]], mode: str, fill: Value
 ) -> Value:
     """A value with elements more, or less, at the ends of axes."""
     varies = call.may_vary(1)  # widths that are 0 here may be more at other sizes
-    for axis, (before, after) in pads.items():  # less, first
-        extent = shape_of(value)[axis]
-        kept = np.arange(extent)[max(-before, 0) : extent - max(-after, 0)]
-        value = take(call, value, axis, kept)
-    pads = {a: (max(b, 0), max(e, 0)) for a, (b, e) in pads.items() if varies or max(b, e) > 0}
+    if not varies or mode != "constant":
+        for axis, (before, after) in pads.items():  # less, first
+            extent = shape_of(value)[axis]
+            kept = np.arange(extent)[max(-before, 0) : extent - max(-after, 0)]
+            value = take(call, value, axis, kept)
+        pads = {a: (max(b, 0), max(e, 0)) for a, (b, e) in pads.items() if varies or max(b, e) > 0}
     if mode != "constant":
         for axis, widths in pads.items():
             extent = shape_of(value)[axis]
@@ -196,6 +220,9 @@ def padded(
                 raise call.unsupported(
                     f"its pads are {widths} of an axis of {extent}; reflect allows less than that"
                 )
+            if varies and isinstance(value, Tensor):
+                value = _continued(value, axis, widths, mode)
+                continue
             places: Array = np.pad(np.arange(extent), widths, mode=mode)  # type: ignore[call-overload]
             value = take(call, value, axis, places, "pad")
         return value
@@ -203,7 +230,7 @@ def padded(
         return value
     old = shape_of(value)
     new = tuple(n + sum(pads.get(d, (0, 0))) for d, n in enumerate(old))
-    if 0 in old:
+    if 0 in old or 0 in new:
         return call.define(new, lambda *_: call.single(fill))
 
     def body(*i: Index) -> Expr:
