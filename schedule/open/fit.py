@@ -6,8 +6,8 @@ A number of a tree is, of some product x of dims, by the way that trees are lowe
 
 or the negative of one of these. x may also be a sum of such products, as the elements of a padded
 array of two open axes, the product of two other numbers, or a quotient that another number is made
-of. Beside a multiple of such a quotient may stand another quotient. A divisor c is a product of numbers that the program is made of: register tiles, blocks,
-strides.
+of. Beside a multiple of such a quotient may stand another quotient. A divisor c is a product of
+numbers that the program is made of: register tiles, blocks, strides.
 """
 
 from __future__ import annotations
