@@ -24,7 +24,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.open.model import OpenModel, ReadAt, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
-from loopwright.graph.open.steps import Steps
+from loopwright.graph.open.steps import StepCompiler
 from loopwright.graph.placed.build import check_placeable, check_placed, placed_model
 from loopwright.graph.placed.model import PlacedModel
 from loopwright.graph.placed.open import OpenPlacedModel, open_placed_model
@@ -180,8 +180,8 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
     """A model of open axes, as `build_model` has it, by the records of a machine; this one by
     default. `tell` is told what goes on."""
     read = _reader(target, layout, numerics)
-    steps = Steps(target, numerics, records, policy, machine)
-    built = build_open_model(source, read, steps, name, tell)
+    compiler = StepCompiler(target, numerics, records, policy, machine)
+    built = build_open_model(source, read, compiler, name, tell)
     if not check or not runs_here(target):
         return built
     tell("comparing results")

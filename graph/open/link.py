@@ -28,8 +28,8 @@ from loopwright.graph.compile.loops import Parts
 from loopwright.graph.compile.memory_plan import shelves
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Value
-from loopwright.graph.open.compiler import StepCompiler
 from loopwright.graph.open.frames import Frame
+from loopwright.graph.open.step_pool import StepPool
 from loopwright.graph.open.steps import StepJob, StepKernel
 from loopwright.schedule.open.family import Family, numbered
 from loopwright.schedule.open.unify import drawn
@@ -51,7 +51,7 @@ class LinkedFrame:
 class Linker:
     """Has the steps of frames compiled, equal ones once, and gathers the weights of all."""
 
-    compiler: StepCompiler
+    pool: StepPool
     tell: Callable[[str], None] = lambda now: None
     weights: Weights = field(default_factory=Weights)
     _kernels: dict[Any, StepKernel] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Linker:
             StepJob(frame.steps[n], name, function)
             for n, name, function in zip(new.values(), names, functions)
         ]
-        self._kernels.update(zip(new, self.compiler.kernels(jobs), strict=True))
+        self._kernels.update(zip(new, self.pool.kernels(jobs), strict=True))
         return {n: self._kernels[key] for n, key in keys.items()}
 
     def constant(self, data: Array) -> Place:

@@ -25,11 +25,11 @@ from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
-from loopwright.graph.open.compiler import StepCompiler
 from loopwright.graph.open.frames import Frame, Number, frames
 from loopwright.graph.open.link import LinkedFrame, Linker
 from loopwright.graph.open.source import OpenSource
-from loopwright.graph.open.steps import Steps
+from loopwright.graph.open.step_pool import StepPool
+from loopwright.graph.open.steps import StepCompiler
 from loopwright.graph.tasks import Work
 from loopwright.schedule.open.fit import Fit
 from loopwright.schedule.open.rule import Rule
@@ -133,33 +133,33 @@ ReadAt = Callable[[Any, Inputs], Work]
 def build_open_model(
     source: OpenSource,
     read_model: ReadAt,
-    steps: Steps,
+    compiler: StepCompiler,
     name: str,
     tell: Callable[[str], None] = lambda now: None,
 ) -> OpenModel:
-    """Compile a model of open axes, its steps as `steps` says. `tell` is told what is compiled.
+    """Compile a model of open axes, its steps by a `compiler`. `tell` is told what is compiled.
     Raises `ModelError`, `BuildError`."""
-    target = steps.target
+    target = compiler.target
 
     def read(sizes: Mapping[str, int]) -> Work:
         return read_model(source.model, source.inputs(sizes))
 
     found = frames(source.dims, read)
-    with StepCompiler(steps) as compiler:
-        linker = Linker(compiler, tell)
+    with StepPool(compiler) as pool:
+        linker = Linker(pool, tell)
         linked = tuple(linker.plan(frame) for frame in found)
     signature = _signature(source, found, name, target.threads)
     objects = _objects([each.plan for each in linked], linker, signature, target)
     extra = {
         "notes": found[0].work.notes(),
-        "numerics": str(steps.numerics),
+        "numerics": str(compiler.numerics),
         "indexed": {
             v.name: n if isinstance(n, int) else str(n) for v, n in found[0].extents.items()
         },
     }
     origin = Origin(target.triple, str(target), tuple(cpu_features(target)), objects, extra)
     library = OpenLibrary(signature, loaded(signature, origin), origin)
-    return OpenModel(library, found, linked, source, steps.numerics)
+    return OpenModel(library, found, linked, source, compiler.numerics)
 
 
 def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:

@@ -6,7 +6,7 @@ import functools
 import pickle
 
 from loopwright.dsl.errors import BuildError
-from loopwright.graph.open.steps import StepJob, Steps
+from loopwright.graph.open.steps import StepCompiler, StepJob
 from loopwright.measure.workers.messages import Bytes, CandidateError, Message, Operation
 
 
@@ -16,17 +16,17 @@ def operations() -> dict[str, Operation]:
 
 
 def _kernel(message: Message) -> Message:
-    """From the pickles of `Steps` and of a `StepJob` to that of a `StepKernel`. Both ends are one
-    program on one machine, and nothing but that program has run in either."""
+    """From the pickles of a `StepCompiler` and of a `StepJob` to that of a `StepKernel`. Both ends
+    are one program on one machine, and nothing but that program has run in either."""
     shared, asked = message.blobs
     job: StepJob = pickle.loads(asked)  # noqa: S301 - see above
     try:
-        return Message({}, (pickle.dumps(_steps(bytes(shared)).kernel(job)),))
+        return Message({}, (pickle.dumps(_compiler(bytes(shared)).kernel(job)),))
     except BuildError as error:
         raise CandidateError("build", str(error)) from error
 
 
 @functools.lru_cache(maxsize=1)
-def _steps(shared: Bytes) -> Steps:
-    steps: Steps = pickle.loads(shared)  # noqa: S301 - see above
-    return steps
+def _compiler(shared: Bytes) -> StepCompiler:
+    compiler: StepCompiler = pickle.loads(shared)  # noqa: S301 - see above
+    return compiler

@@ -78,9 +78,9 @@ class StepJob:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Choices by which all steps of a network are compiled: at sizes that have one, by the best
-    record of a store, as a `policy` allows, of a machine, by default this one."""
+class StepCompiler:
+    """Compiles steps: at sizes that have one by the best record of a store, as a `policy` allows,
+    of a machine, by default this one; else by default schedules."""
 
     target: Target
     numerics: Numerics

@@ -17,9 +17,9 @@ from loopwright.dsl.size import Dim
 from loopwright.graph import build
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.reference import Reference
-from loopwright.graph.open import compiler, steps
+from loopwright.graph.open import step_pool, steps
 from loopwright.graph.open.model import OpenModel
-from loopwright.graph.open.steps import StepJob, Steps
+from loopwright.graph.open.steps import StepCompiler, StepJob
 from loopwright.graph.tuning.search import Searched
 from loopwright.measure.device import DeviceError
 from loopwright.schedule.open.family import Family
@@ -103,28 +103,28 @@ def test_one_library_is_right_at_all_sizes(built):
 
 
 def test_worker_processes_compile_what_this_process_would(built, monkeypatch):
-    monkeypatch.setattr(compiler, "WORTH", 2)
-    monkeypatch.setattr(compiler, "builders", lambda: (2, 0))
+    monkeypatch.setattr(step_pool, "WORTH", 2)
+    monkeypatch.setattr(step_pool, "builders", lambda: (2, 0))
     first, last = built.frames[0].steps, built.frames[-1].steps
     jobs = [StepJob(step, f"k{n}", f"f{n}") for n, step in enumerate((*first[:2], last[-1]))]
     endless = Family((Dim("n", 1, 1 << 23),), first[0].form)
-    choices = Steps(resolve("cpu", 2), Numerics.STANDARD)
-    with compiler.StepCompiler(choices) as one:
-        for made, here in zip(one.kernels(jobs), map(choices.kernel, jobs), strict=True):
+    compiler = StepCompiler(resolve("cpu", 2), Numerics.STANDARD)
+    with step_pool.StepPool(compiler) as pool:
+        for made, here in zip(pool.kernels(jobs), map(compiler.kernel, jobs), strict=True):
             for what in ("names", "parameters", "rules", "sized"):  # not code: see tests/thin.py
                 assert getattr(made.kernel, what) == getattr(here.kernel, what)
             assert (made.plain, made.constants) == (here.plain, here.constants)
         with pytest.raises(BuildError, match="wide has no programs for all sizes: 8388608 sizes"):
-            one.kernels([StepJob(endless, "k", "wide"), *jobs])
+            pool.kernels([StepJob(endless, "k", "wide"), *jobs])
 
 
 def test_steps_are_compiled_in_this_process_where_no_worker_can_start(built, monkeypatch, caplog):
     def broken(*_jobs, **_options):
         raise DeviceError("no more processes")
 
-    monkeypatch.setattr(compiler, "WORTH", 2)
-    monkeypatch.setattr(compiler, "builders", lambda: (2, 0))
-    monkeypatch.setattr(compiler.Pool, "map", broken)
+    monkeypatch.setattr(step_pool, "WORTH", 2)
+    monkeypatch.setattr(step_pool, "builders", lambda: (2, 0))
+    monkeypatch.setattr(step_pool.Pool, "map", broken)
     made = lw.build_model(sentences(), dims={"n": (1, 40)}, threads=2)
     assert made.library.origin.objects == built.library.origin.objects
     assert "no more processes" in caplog.text

@@ -1,4 +1,4 @@
-"""`StepCompiler`: compiles the steps of a network side by side."""
+"""`StepPool`: compiles the steps of a network side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from loopwright.dsl.errors import BuildError
-from loopwright.graph.open.steps import StepJob, StepKernel, Steps
+from loopwright.graph.open.steps import StepCompiler, StepJob, StepKernel
 from loopwright.measure.device import DeviceError
 from loopwright.measure.machine import builders
 from loopwright.measure.workers.fork_server import Kind
@@ -26,13 +26,13 @@ WORTH = 16
 _DAY = 86400.0  # seconds that a step may take: as long as it needs, as in this process
 
 
-class StepCompiler(ExitStack):
+class StepPool(ExitStack):
     """Compiles a few steps in threads, and many in worker processes: most of the work is in
     Python, of which a process runs one thread at a time. Its workers end with its `with` block."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, compiler: StepCompiler) -> None:
         super().__init__()
-        self._steps = steps
+        self._compiler = compiler
         self._pool: Pool | None = None
 
     def kernels(self, jobs: Sequence[StepJob]) -> list[StepKernel]:
@@ -47,10 +47,10 @@ class StepCompiler(ExitStack):
             except (DeviceError, OSError) as error:
                 _log.warning("steps are compiled in this process alone: %s", error)
         with ThreadPoolExecutor(count) as threads:
-            return list(threads.map(self._steps.kernel, jobs))
+            return list(threads.map(self._compiler.kernel, jobs))
 
     def _in_processes(self, pool: Pool, jobs: Sequence[StepJob]) -> list[StepKernel]:
-        shared = pickle.dumps(self._steps)
+        shared = pickle.dumps(self._compiler)
         asked = [Job(Message({"do": "kernel"}, (shared, pickle.dumps(job))), _DAY) for job in jobs]
         replies = pool.map(asked, until_failure=True)
         for reply in replies:
