@@ -26,8 +26,13 @@ class PassDevice(LocalDevice):
         data = self._references.of(workload)
         return list(self._runner.measure(data, built, self._timing))
 
-    def compare_built(self, workload: Workload, built: Sequence[Built], rounds: int) -> Comparison:
-        """Take `rounds` samples of each, side by side and of equal length."""
+    def compare_built(
+        self, workload: Workload, built: Sequence[Built], rounds: int, anew: bool = False
+    ) -> Comparison:
+        """Take `rounds` samples of each, side by side and of equal length; `anew` in a process
+        that has run none of them."""
+        if anew:
+            self._runner.renew()
         timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
         return self._runner.compare(self._references.of(workload), built, timing, rounds)
 

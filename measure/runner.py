@@ -284,6 +284,10 @@ class Runner:
             self._ask(data, Job(Message({"do": "clear"}), _DATA))
         return taken
 
+    def renew(self) -> None:
+        """Have what comes next run in a new process, where arrays and code lie elsewhere."""
+        self._pool.dismiss()
+
     def close(self) -> None:
         """End the worker."""
         self._pool.close()

@@ -28,8 +28,9 @@ BASE = 1.0
 class FakeDevice:
     """Code is the list itself without what does nothing; a table has the seconds."""
 
-    def __init__(self, seconds, rounds=20, wrong=()):
+    def __init__(self, seconds, rounds=20, wrong=(), elsewhere=None):
         self.seconds, self.rounds, self.wrong = seconds, rounds, wrong
+        self.elsewhere = seconds if elsewhere is None else elsewhere
         self.timed = []
 
     def build_lists(self, workload, config, lists):
@@ -48,7 +49,8 @@ class FakeDevice:
         self.timed += [b.code for b in built]
         return [Sampled(None, first=self._of(b), seconds=[self._of(b)]) for b in built]
 
-    def compare_built(self, workload, built, rounds):
+    def compare_built(self, workload, built, rounds, anew):
+        self.seconds = self.elsewhere if anew else self.seconds
         noise = 1 + 1e-4 * np.random.default_rng(0).random((len(built), rounds))
         samples = [tuple(self._of(b) * row) for b, row in zip(built, noise)]
         return Comparison(tuple(samples), (0,) * len(built), 0.0)
@@ -67,6 +69,12 @@ def test_the_fastest_list_is_returned_without_what_does_nothing():
     passes, speedup = found.decided()
     assert passes == "a,b"
     assert speedup.value == pytest.approx(1.25, rel=1e-3)
+
+
+def test_a_list_that_is_faster_in_one_process_alone_is_not_returned():
+    found = search(FakeDevice({"a": 0.8}, elsewhere={"a": 1.2}))
+    found.try_all([("a",)])
+    assert found.decided() == ("", None)
 
 
 @pytest.mark.parametrize("seconds", [1.0, 0.995, 1.3])
@@ -149,9 +157,9 @@ def test_slow_programs_are_compared_in_fewer_rounds():
     found = search(device)
     found.try_all([("a",)])
     asked = []
-    device.compare_built = lambda w, b, rounds: (
+    device.compare_built = lambda w, b, rounds, anew: (
         asked.append(rounds),
-        FakeDevice.compare_built(device, w, b, rounds),
+        FakeDevice.compare_built(device, w, b, rounds, anew),
     )[1]
     assert found.decided(time.monotonic() + 30)[0] == "a"
     assert [FEWEST <= n < 20 for n in asked] == [True, True]
