@@ -25,7 +25,8 @@ PORT = 6379
 """Port of a head, Ray's own."""
 CLIENTS = 10001
 """Port of a head for `ray://host:port`, Ray's own."""
-_LEAVES = 10.0  # seconds in which a node that drains has left
+_LEAVES = 10.0, 70.0
+"""Seconds to wait for a node that drains: at first, and past the deadline that Ray is told."""
 _START = 180.0  # seconds
 _PROCESSES = {
     "RAY_USAGE_STATS_ENABLED": "0",  # Ray's, which go to its makers
@@ -132,14 +133,16 @@ def drained(name: str, actor: Any, seconds: float) -> str:
     if head or not leave(node, address):
         return f"{name} measures no more"
     cluster.remove(name)
-    if _gone(name) or (leave(node, address) and _gone(name)):  # it may miss that an actor ended
+    first, last = _LEAVES
+    # It may miss that an actor ended.
+    if _gone(name, first) or (leave(node, address) and _gone(name, last)):
         return f"{name} has left"
     return f"{name} measures no more, but Ray keeps its node: end Ray there, by `ray stop`"
 
 
-def _gone(name: str) -> bool:
+def _gone(name: str, seconds: float) -> bool:
     """Return whether a machine's node leaves in time."""
-    end = time.monotonic() + _LEAVES
+    end = time.monotonic() + seconds
     while name in cluster.nodes():
         if time.monotonic() >= end:
             return False

@@ -18,7 +18,7 @@ def test_a_node_has_left_when_ray_has_it_no_more(monkeypatch, asked, words):
     context = SimpleNamespace(gcs_address="head:1")
     ray = SimpleNamespace(nodes=lambda: [node], get_runtime_context=lambda: context)
     monkeypatch.setattr(nodes, "ray_package", lambda: ray)
-    monkeypatch.setattr(nodes, "_LEAVES", 0.0)
+    monkeypatch.setattr(nodes, "_LEAVES", (0.0, 0.0))
     monkeypatch.setattr(nodes, "leave", lambda *_: asks.append(1) or True)
     fleet = SimpleNamespace(
         ask_all=lambda calls: {"": {"for": ""}},
