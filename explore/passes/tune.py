@@ -40,8 +40,8 @@ def tune_passes(  # noqa: PLR0913 - what users choose
 
     LLVM's own lists and single switches come first, then variations of the best ones and random
     ones (Cummins et al. 2023, section III.B, with measured time in place of a count). All that is
-    timed is checked against the oracle. A list is returned where a comparison of its own, side by
-    side with -O3, is certain that it is faster; -O3 otherwise.
+    timed is checked against the oracle. A list is returned where comparisons side by side with
+    -O3, in several new processes, are all certain that it is faster; -O3 otherwise.
 
     Parameters
     ----------
