@@ -19,12 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression
-from sklearn.neural_network import MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import loopwright as lw
 from loopwright.costmodel import TimeModel
@@ -131,6 +125,11 @@ def measured(call: Call) -> float:
 def published(units: int, activation: str, points: int) -> Model:
     """Fit a network of the paper's: standardized inputs, one layer of units, squared errors of
     seconds, full batches of Adam. What is standardized is so by the points learned from."""
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.neural_network import MLPRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     return make_pipeline(
         StandardScaler(),
         TransformedTargetRegressor(
@@ -157,6 +156,9 @@ class Ours:
 
 def errors(names: list[str], x: np.ndarray, seconds: np.ndarray, seed: int) -> list[float]:
     """MAPE of each column, in percent; the last of `names` is c."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LinearRegression
+
     order = np.random.default_rng(seed).permutation(len(x))
     learn, judge = order[: len(x) // 2], order[len(x) // 2 :]
     every, sizes, count = slice(None), slice(-1), slice(-1, None)
