@@ -94,7 +94,7 @@ class HandSchedule:
         it, and that of a reduction is shorter.
         """
         at = self._at(loop)
-        if isinstance(factor, bool) or not isinstance(factor, int):
+        if isinstance(factor, bool) or not isinstance(factor, int) or factor < 0:
             most = self._hand.loops[at].extent
             raise ConfigError(f"split by {factor!r}: give an integer from 1 to {most}")
         return self._step("split", at, factor)

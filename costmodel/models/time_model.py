@@ -68,8 +68,8 @@ class TimeModel:
         """Return whether it has learned."""
         return len(self._weights) > 0
 
-    def fit(self, inputs: ArrayLike, seconds: ArrayLike) -> None:
-        """Learn from measurements; forget what was learned before.
+    def fit(self, inputs: ArrayLike, seconds: ArrayLike) -> TimeModel:
+        """Learn from measurements, forget what was learned before, and return the model.
 
         Parameters
         ----------
@@ -94,6 +94,7 @@ class TimeModel:
         with threadpool_limits(1):  # threads of such small products wait for each other
             found = [self._descend(z, target, rng) for _ in range(_STARTS)]
         self._weights = min(found, key=lambda pair: pair[0])[1]
+        return self
 
     def predict(self, inputs: ArrayLike) -> Floats:
         """Seconds of shape (calls,), for `inputs` as in `fit`."""

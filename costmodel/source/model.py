@@ -61,7 +61,7 @@ class SourceModel:
         Parameters
         ----------
         sources: n texts.
-        labels: n strings or integers, of two or more kinds.
+        labels: n strings, integers or truth values, at least two of which differ.
         auxiliary: numbers of shape (n, columns) that are known beside the text.
         groups: n names of which sources belong together, such as those of one program. For trees,
             a source of a large group counts less.
@@ -69,8 +69,7 @@ class SourceModel:
 
         Raises `ModelError` where the data do not fit together.
         """
-        count = len(sources)
-        known = np.asarray(labels)
+        count, known = len(_texts(sources)), np.asarray(labels)
         weighted = np.ones(count) if weights is None else np.asarray(weights, np.float64)
         together = np.arange(count) if groups is None else np.asarray(groups)
         for what, rows in (("labels", known), ("weights", weighted), ("groups", together)):
@@ -78,6 +77,10 @@ class SourceModel:
                 raise ModelError(f"{count} sources, {what} of shape {rows.shape}: give ({count},)")
         if not (np.isfinite(weighted) & (weighted > 0)).all():
             raise ModelError("weights must be positive and finite")
+        kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in labels}
+        if len(kinds) > 1 or not kinds <= {str, int, bool}:
+            names = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise ModelError(f"labels of type {names}: give strings, integers or truth values")
         distinct, classes = np.unique(known, return_inverse=True)
         if len(distinct) < 2:
             raise ModelError(f"labels {distinct.tolist()}: two or more kinds are needed")
@@ -93,7 +96,7 @@ class SourceModel:
         """Share of belief in each label, of shape (sources, labels); each row sums to 1."""
         if not self.labels:
             raise ModelError("this model has not learned anything yet: fit it first")
-        beside = _numbers(auxiliary, len(sources))
+        beside = _numbers(auxiliary, len(_texts(sources)))
         if beside.shape[1] != self._auxiliary:
             raise ModelError(
                 f"{beside.shape[1]} auxiliary columns, but {self._auxiliary} were learned from"
@@ -139,6 +142,12 @@ def _of_content(content: Mapping[str, Any]) -> SourceModel:
     model._auxiliary, model.labels = int(content["auxiliary"]), tuple(content["labels"])
     model._classifier.restore(content["learned"])
     return model
+
+
+def _texts(sources: Sequence[str]) -> Sequence[str]:
+    if isinstance(sources, str):
+        raise ModelError("sources are one text: give a list of texts")
+    return sources
 
 
 def _numbers(auxiliary: ArrayLike | None, count: int) -> Floats:

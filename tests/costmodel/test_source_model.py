@@ -119,6 +119,9 @@ def test_weights_decide_between_labels_of_one_source():
     [
         ({"labels": [1]}, r"labels of shape \(1,\): give \(4,\)"),
         ({"labels": [1] * 4}, "two or more kinds"),
+        ({"labels": [0.5, 1.5] * 2}, "labels of type float: give strings, integers"),
+        ({"labels": ["a", None] * 2}, "labels of type NoneType, str"),
+        ({"sources": "abcd"}, "one text: give a list of texts"),
         ({"auxiliary": [1.0] * 4}, r"shape \(4, columns\)"),
         ({"auxiliary": [[np.nan]] * 4}, "finite"),
         ({"weights": [0.0] * 4}, "positive"),
@@ -144,6 +147,8 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
     with pytest.raises(ModelError, match="1 auxiliary columns, but 0"):
         learned.predict(["a"], [[1.0]])
     assert learned.predict([]) == []
+    with pytest.raises(ModelError, match="one text"):
+        learned.predict("ab")
     assert learned.scores([]).shape == (0, 2)
 
 

@@ -106,8 +106,7 @@ def test_a_model_without_units_is_a_line_in_logarithms(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("units", [None, 0])
 def test_c_predicts_the_same(units: int | None, tmp_path: Path) -> None:
-    fitted = TimeModel(NAMES, units=units)
-    fitted.fit(*products(40, 0))
+    fitted = TimeModel(NAMES, units=units).fit(*products(40, 0))
     source, library = tmp_path / "time.c", tmp_path / "time.so"
     source.write_text(fitted.to_c("seconds_of"))
     command = ["cc", "-Wall", "-Werror", "-O2", "-shared", "-fPIC", str(source), "-o"]
