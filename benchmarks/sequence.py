@@ -1,11 +1,12 @@
-"""Sequence models that learn from what the shipped cost models say.
+"""A sequence model that learns from what the shipped cost models say.
 
-    python benchmarks/sequence.py x86-avx2 [--workloads 400] [--steps 3000] [-o FILE]
+    python benchmarks/sequence.py [--workloads 1300] [--steps 9500] [--keep FOLDER] [-o FILE]
 
-Workloads are drawn as those of `collect.py`, on machines with such vectors. Thousands of legal
-configs of each are scored by the cost model, those near the best of them in several rounds.
-Nothing is measured. `loopwright model train --model sequence` learns from records in the same way.
-With --keep the scores are kept in a folder, and read where they are there.
+Workloads are drawn as those of `collect.py`, on machines with AVX2 and with AVX-512, so many of
+each. Thousands of legal configs of each are scored by the cost model for such vectors, those near
+the best of them in several rounds. Nothing is measured. `loopwright model train --model sequence`
+learns from records in the same way. With --keep the scores are kept in a folder, and read where
+they are there.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ NUMERICS = ("standard", "standard", "standard", "fast", "strict")
 DEFAULTS, GUESSES, RANDOM = 48, 2048, 512
 ROUNDS, BEST, MOVES = 5, 96, 6
 """Rounds of steps from the best points so far, number of these, and steps of each."""
-KEPT = 512
+KEPT = 256
 """Best points of a workload that are kept."""
 SEED = 44
 """Seed of the workloads; those that judge a model are drawn by others."""
@@ -110,7 +111,7 @@ def one(name: str, keep: Path | None, job: tuple[int, Row]) -> tuple[Points, np.
 
 
 def groups(name: str, workloads: int, keep: Path | None, processes: int) -> Iterator[Group]:
-    """The examples of all workloads."""
+    """The examples of all workloads for a kind of vectors."""
     jobs = list(enumerate(drawn(workloads, SEED)))
     start = time.monotonic()
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
@@ -119,27 +120,25 @@ def groups(name: str, workloads: int, keep: Path | None, processes: int) -> Iter
             grammar = Grammar(the_space(row, name, number))
             yield scored(grammar, [grammar.sequence(p) for p in points.tolist()], scores)
             if (number + 1) % 50 == 0:
-                click.echo(f"{number + 1} workloads, {time.monotonic() - start:.0f} s", err=True)
+                seconds = f"{time.monotonic() - start:.0f} s"
+                click.echo(f"{name}: {number + 1} workloads, {seconds}", err=True)
 
 
 @click.command()
-@click.argument("name", type=click.Choice(list(MACHINES)))
-@click.option("--workloads", default=400, show_default=True)
-@click.option("--steps", default=3000, show_default=True)
+@click.option("--workloads", default=1300, show_default=True, help="For each kind of vectors.")
+@click.option("--steps", default=9500, show_default=True)
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--processes", default=1, show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path))
-def main(
-    name: str, workloads: int, steps: int, keep: Path | None, processes: int, output: Path | None
-) -> None:
-    """Train the sequence model of a kind of vectors."""
+@click.option("-o", "--output", type=click.Path(path_type=Path), default="x86-sequence.json")
+def main(workloads: int, steps: int, keep: Path | None, processes: int, output: Path) -> None:
+    """Train a sequence model for x86."""
     from loopwright.costmodel.sequence.training import train
 
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
-    model = train(list(groups(name, workloads, keep, processes)), steps)
-    model.about["from"] = f"configs of drawn workloads, scored by the cost model {name}"
-    output = output or Path(f"{name}-sequence.json")
+    every = [g for name in MACHINES for g in groups(name, workloads, keep, processes)]
+    model = train(every, steps)
+    model.about["from"] = f"configs of drawn workloads, scored by {' and '.join(MACHINES)}"
     model.save(output)
     click.echo(
         f"{output}: {model.describe()}, {output.stat().st_size / 1e6:.2f} MB, {model.about}"

@@ -249,7 +249,8 @@ def _begin(session: Session, strategy: StrategyLike, transfer: Transfer) -> Begi
         return _machines(session) or _elsewhere(session)
     if strategy == "sampled" or (strategy == "annealing" and is_sequence(transfer)):
         with session.watch.part("starting"):
-            return find_proposer(transfer)
+            tabular = isinstance(session.device, TabularDevice) and transfer == AUTO
+            return None if tabular else find_proposer(transfer, session.device.target)
     return None
 
 

@@ -95,9 +95,9 @@ def tune(  # noqa: PLR0913 - what users choose
     transfer: the global model f̂(global) that the search begins with, and that its own model
         corrects (Eq. 4): the path of a model file, None for none, or "auto": the model that is
         shipped for the target, trained further on the store's records of other workloads (but in
-        a hurry), for the models in `GO_ON` on real devices. "sampled" needs the file of a sequence
-        model, for none is shipped; "annealing" takes one too, whose samples are a part of its
-        first batch then. Callbacks are told what is used.
+        a hurry), for the models in `GO_ON` on real devices. "sampled" takes the file of a sequence
+        model, or "auto" for the shipped one; "annealing" takes a file too, whose samples are a
+        part of its first batch then. Callbacks are told what is used.
     numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`.
     batch: b of Algorithm 1; by default an eighth of what was measured, but from the strategy's

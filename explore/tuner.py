@@ -161,9 +161,9 @@ class Tuner:
         elif strategy == "sampled":
             if proposer is None:
                 raise TuningError(
-                    "strategy='sampled' needs a sequence model, and none is shipped: train one on "
-                    "records by `loopwright model train --model sequence -o FILE`, and give "
-                    "transfer=FILE"
+                    "strategy='sampled' needs a sequence model, and none is shipped for this "
+                    "target: train one on records by `loopwright model train --model sequence "
+                    "-o FILE`, and give transfer=FILE"
                 )
             self.strategy = Sampled(encoded, rng, proposer)
         elif strategy in (baselines := _baselines()):

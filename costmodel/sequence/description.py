@@ -12,6 +12,7 @@ import numpy as np
 
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.workload import tensor_shape
+from loopwright.schedule.cpu.cost_prior import estimate
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.sketch.naming import Derivation
 from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Sketch
@@ -29,6 +30,8 @@ AXIS = 12
 """Numbers that describe an axis of a workload."""
 MACHINE = 8
 """Numbers that describe a machine and the work."""
+_BYTES = 4
+"""Bytes of an element, for the registers that a tile takes."""
 _NESTS = 2
 """The largest nests of a program, whose structure and axes are described."""
 _KNOB = re.compile(r"(tile|block|unroll)(?:(\d+)_)?(\d+)")
@@ -61,29 +64,43 @@ def context(space: Space) -> Context:
     return Context(axes, np.array(machine, np.float32))
 
 
-def derivations(found: Sequence[Derivation]) -> Described:
-    """Derivations in the order of a space, the most promising first."""
-    numbers = np.zeros((len(found), NUMBERS), np.float32)
-    _ranked(numbers)
-    return Described(numbers, tuple(("derivation", *_rewrites(d)) for d in found))
+def derivations(firsts: Sequence[Sketch], target: Target) -> Described:
+    """Derivations by the first sketch of each, in the order of a space, the most promising
+    first."""
+    words = tuple(("derivation", *_rewrites(sketch.derivation)) for sketch in firsts)
+    return Described(_programs(firsts, target), words)
 
 
-def sketches(found: Sequence[Sketch]) -> Described:
+def sketches(found: Sequence[Sketch], target: Target) -> Described:
     """Sketches of one program, the likeliest structures first."""
-    numbers = np.zeros((len(found), NUMBERS), np.float32)
     words: list[Words] = []
-    for row, sketch in zip(numbers, found, strict=True):
+    for sketch in found:
         largest = _largest(sketch)
         own = [f"{rank} {word}" for rank, n in enumerate(largest) for word in _structure(n)]
         words.append(("sketch", *_rewrites(sketch.derivation), *own))
-        if largest:
-            shape = _shape(largest[0])
-            row[: len(shape)] = shape
-    _ranked(numbers)
-    return Described(numbers, tuple(words))
+    return Described(_programs(found, target), tuple(words))
 
 
-def choices(sketch: Sketch, number: int, allowed: Sequence[int]) -> Described:
+def _programs(found: Sequence[Sketch], target: Target) -> Floats:
+    """The numbers of sketches in their order: the shape of the largest nest, the nests' work, and
+    on a CPU the analytical estimate beside the least of all."""
+    numbers = np.zeros((len(found), NUMBERS), np.float32)
+    for row, sketch in zip(numbers, found, strict=True):
+        if largest := _largest(sketch):
+            steps = [n.nest.steps for n in sketch.nests]
+            written = sum(n.nest.size for n in sketch.nests)
+            work = [_log(sum(steps)), _log(written), float(len(steps)), max(steps) / sum(steps)]
+            own = [*_shape(largest[0]), *work]
+            row[: len(own)] = own
+    if target.gpu is None:
+        logs = np.array([_log(estimate(sketch, target)) for sketch in found])
+        numbers[:, -4], numbers[:, -3] = logs, logs - logs.min()
+    rank = np.arange(len(numbers))
+    numbers[:, -2], numbers[:, -1] = 1.0 / (1.0 + rank), rank / len(numbers)
+    return numbers
+
+
+def choices(sketch: Sketch, number: int, allowed: Sequence[int], target: Target) -> Described:
     """The `allowed` choices of a sketch's knob."""
     knob, default = sketch.knobs[number], sketch.knobs[number].choices[sketch.default[number]]
     name, axes = _place(sketch, knob)
@@ -102,6 +119,11 @@ def choices(sketch: Sketch, number: int, allowed: Sequence[int]) -> Described:
     numbers[:, -5] = apart.sum(axis=1)
     numbers[:, -4] = [choice == default for choice in taken]
     numbers[:, -3] = np.array(allowed) / len(knob.choices)
+    if name.startswith("tile") and target.gpu is None:
+        vectors = np.ceil(values[:, -1] * _BYTES / target.vector_bytes)
+        held = values[:, :-1].prod(axis=1) * vectors
+        numbers[:, -2] = np.log2(1.0 + held)
+        numbers[:, -1] = np.minimum(held / target.vector_registers, 2.0)
     return Described(numbers, tuple((name, f"{name}={_text(choice)}") for choice in taken))
 
 
@@ -221,13 +243,6 @@ def _machine(target: Target) -> list[float]:
         _log(target.l2_bytes),
         _log(gpu.multiprocessors) if gpu else 0.0,
     ]
-
-
-def _ranked(numbers: Floats) -> None:
-    """Set the last two numbers by the order of the choices."""
-    rank = np.arange(len(numbers))
-    numbers[:, -2] = 1.0 / (1.0 + rank)
-    numbers[:, -1] = rank / len(numbers)
 
 
 def _aligned(values: Sequence[float], fill: float) -> np.ndarray[Any, Any]:

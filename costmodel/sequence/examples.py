@@ -17,7 +17,7 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 TAU = 0.1
 """τ: a config that takes 1 + τ times as long as the best of its group has 1/e of its weight."""
-TEMPERATURE = 0.25
+TEMPERATURE = 0.3
 """T: a config whose score is lower by as much has 1/e of the weight of the best."""
 _LEAST = 1e-3
 """Weight of the best below which a config is left out."""

@@ -114,9 +114,11 @@ class Grammar:
         return (sequence[1], *numbers)
 
     def _described(self, prefix: Prefix, allowed: Sequence[int]) -> Described:
+        target = self.space.target
         if not prefix:
-            return derivations([self.programs[i] for i in allowed])
+            firsts = [self.space.sketches[self._of_program[i][0]] for i in allowed]
+            return derivations(firsts, target)
         if len(prefix) == 1:
-            return sketches([self.space.sketches[i] for i in allowed])
+            return sketches([self.space.sketches[i] for i in allowed], target)
         sketch = self.space.sketches[prefix[1]]
-        return choices(sketch, self._free[prefix[1]][len(prefix) - 2], allowed)
+        return choices(sketch, self._free[prefix[1]][len(prefix) - 2], allowed, target)

@@ -23,7 +23,7 @@ from loopwright.costmodel.sequence.grammar import Decision, Decisions, Prefix
 from loopwright.costmodel.sequence.network import Embedded, Network
 from loopwright.dsl.words import brief
 
-VERSION = 1
+VERSION = 2
 """Version of the description of choices; a file of another one means something else."""
 
 

@@ -23,6 +23,8 @@ from loopwright.costmodel.sequence.description import (
     Floats,
 )
 
+HIDDEN = 64
+"""Hidden units of the score: most of the time goes into these, once for each choice."""
 SCALE = 0.25
 """Factor of numbers on their way in: they are logarithms up to about 20."""
 
@@ -44,9 +46,9 @@ def shapes(
         "taken": (width, 3 * width),
         "kept": (width, 3 * width),
         "gates": (3 * width,),
-        "scored": (width, width),
-        "state": (width, width),
-        "score": (width,),
+        "scored": (width, HIDDEN),
+        "state": (width, HIDDEN),
+        "score": (HIDDEN,),
     }
 
 
@@ -68,7 +70,7 @@ class Network:
     sizes: tuple[int, int] = (AXIS, MACHINE)
 
     def __post_init__(self) -> None:
-        width = len(self.parameters["score"])
+        width = len(self.parameters["start"])
         for name, shape in shapes(len(self.words), width, *self.sizes).items():
             if self.parameters[name].shape != shape:
                 found = self.parameters[name].shape

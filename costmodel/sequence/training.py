@@ -15,7 +15,7 @@ from loopwright.costmodel.sequence.examples import Batch, Group, Vocabulary, bat
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.network import SCALE, Network, shapes
 
-WIDTH = 96
+WIDTH = 128
 """Numbers of the state."""
 _GROUPS, _SEQUENCES, _EACH = 16, 384, 64
 """Groups and sequences of a batch, and sequences of a group, at most."""
@@ -46,7 +46,7 @@ def train(
     first: dict[str, Floats] = {}
     if base:
         old = base.network
-        first, width = dict(old.parameters), len(old.parameters["score"])
+        first, width = dict(old.parameters), len(old.parameters["start"])
         more = sorted(set(words) - set(old.words))
         words = {**old.words, **{w: 1 + len(old.words) + n for n, w in enumerate(more)}}
         first["words"] = np.concatenate([first["words"], _initial((len(more), width), rng)])
@@ -87,7 +87,7 @@ def _initial(shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
 
 def _loss(p: Mapping[str, torch.Tensor], data: Batch) -> torch.Tensor:
     """Mean over sequences of the negative logarithm of their probability."""
-    width = len(p["score"])
+    width = len(p["start"])
     axes = torch.relu(SCALE * torch.from_numpy(data.axes) @ p["axes"] + p["axis"])
     pooled = torch.zeros(len(data.machines), width)
     pooled = pooled.index_add(0, torch.from_numpy(data.axis_of), axes)
@@ -95,8 +95,9 @@ def _loss(p: Mapping[str, torch.Tensor], data: Batch) -> torch.Tensor:
     state = torch.tanh(SCALE * pooled @ p["pooled"] + machine + p["start"])
     state = state[torch.from_numpy(data.context)]
     places = torch.from_numpy(data.words)
-    words = torch.nn.functional.embedding(places.clamp(min=0), p["words"])
-    words = (words * (places >= 0)[..., None]).sum(dim=1)
+    words = torch.nn.functional.embedding_bag(
+        places.clamp(min=0), p["words"], mode="sum", per_sample_weights=(places >= 0).float()
+    )
     numbers = SCALE * torch.from_numpy(data.numbers) @ p["numbers"]
     e = torch.relu(words + numbers + p["choice"])
     scored, taken = e @ p["scored"], e @ p["taken"] + p["gates"]

@@ -123,7 +123,7 @@ def untrained(kernel):
     words = {w: 1 + n for n, w in enumerate((*VOCABULARY.elements, END))}
     sizes = (context.axes.shape[1], len(context.machine))
     found = shapes(len(words), 8, *sizes).items()
-    numbers = {n: rng.normal(0, 0.3, s).astype(np.float32) for n, s in found}
+    numbers = {n: rng.normal(0, 0.1, s).astype(np.float32) for n, s in found}
     return SequenceModel(Network(numbers, words, sizes), {})
 
 

@@ -140,9 +140,9 @@ def test_a_search_by_annealing_samples_only_where_the_file_of_a_sequence_model_i
     model().save(path)
     asked = []
 
-    def find(transfer):
+    def find(transfer, target):
         asked.append(transfer)
-        return find_proposer(transfer)
+        return find_proposer(transfer, target)
 
     monkeypatch.setattr(search, "find_proposer", find)
     options = {"trials": 16, "records": None}

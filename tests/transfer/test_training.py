@@ -18,8 +18,11 @@ from loopwright.costmodel.model import ModelError, RandomModel
 from loopwright.costmodel.models.file import load_model
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.losses import pairwise_accuracy
+from loopwright.explore.strategies.encoded_space import EncodedSpace
+from loopwright.explore.strategies.proposals import Proposals
+from loopwright.schedule.space import space
 from loopwright.transfer.pretrained import base as choice
-from loopwright.transfer.pretrained.base import find_base, shipped_path
+from loopwright.transfer.pretrained.base import find_base, find_proposer, shipped_path
 from loopwright.transfer.pretrained.dataset import read_groups
 from loopwright.transfer.pretrained.evaluation import (
     Score,
@@ -232,10 +235,23 @@ def test_a_target_that_only_names_its_processor_has_a_shipped_model():
 def test_the_shipped_models_are_small_and_of_these_features():
     files = list(choice.SHIPPED.glob("*.json"))
     assert files
-    assert sum(len(zlib.compress(path.read_bytes())) for path in files) < 3e6  # in the wheel
-    for path in files:
+    assert sum(len(zlib.compress(path.read_bytes())) for path in files) < 4.5e6  # in the wheel
+    ranking = {shipped_path(AVX2), shipped_path(AVX512)}
+    assert ranking | {choice.SHIPPED / f"{choice.PROPOSER}.json"} == set(files)
+    for path in ranking:
         assert len(load_global(path).about["workloads"]) > 50
-    assert {shipped_path(AVX2), shipped_path(AVX512)} <= set(files)
+
+
+def test_the_shipped_sequence_model_proposes_for_targets_that_it_knows():
+    for target in (AVX2, AVX512):
+        encoded, proposer = (
+            EncodedSpace(space(matmul(*NEW), target)),
+            find_proposer("auto", target),
+        )
+        found = Proposals(encoded, proposer, np.random.default_rng(0)).first(30)
+        assert len(np.unique(found, axis=0)) == 30
+    assert find_proposer(None, AVX2) is None
+    assert find_proposer("auto", resolve({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})) is None
 
 
 def test_the_command_line_trains_and_judges(store, tmp_path):

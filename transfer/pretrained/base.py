@@ -27,6 +27,8 @@ SHIPPED = Path(__file__).parent / "shipped"
 GROUPS, OF_EACH = 12, 128
 """Number of groups of a user's records that "auto" learns from, and of records of each: that takes
 seconds at most."""
+PROPOSER = "x86-sequence"
+"""The shipped sequence model: vectors are among the numbers that it reads of a target."""
 _FEWEST = 32
 _X86 = {"avx512f": "x86-avx512", "avx2": "x86-avx2"}
 """The model for a target is that of the first feature here that it has."""
@@ -89,10 +91,12 @@ def is_sequence(transfer: Transfer) -> bool:
     return transfer not in (None, AUTO) and read_model(transfer)[0] == SEQUENCE
 
 
-def find_proposer(transfer: Transfer) -> SequenceModel | None:
-    """The sequence model in a file; None for "auto", since none is shipped, and for None. Raises
-    `ModelError` for a file that cannot be used."""
-    return None if transfer in (None, AUTO) else SequenceModel.load(transfer)
+def find_proposer(transfer: Transfer, target: Target) -> SequenceModel | None:
+    """The sequence model in a file, or with "auto" the shipped one, for targets that have a
+    shipped cost model; else None. Raises `ModelError` for a file that cannot be used."""
+    if transfer is None or (transfer == AUTO and shipped_path(target) is None):
+        return None
+    return SequenceModel.load(SHIPPED / f"{PROPOSER}.json" if transfer == AUTO else transfer)
 
 
 def _shipped(target: Target) -> Base:
