@@ -143,12 +143,14 @@ def last_words(printed: IO[bytes], mark: int) -> str:
 
 
 def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
-    # A session of its own, so that Ctrl-C in the terminal reaches the parent alone; modules that
-    # lie in the present folder are none of the worker's (from Python 3.11 on).
+    # A session of its own, so that Ctrl-C in the terminal reaches the parent alone. It imports
+    # what the parent would, whose program may have changed where packages are looked for.
+    path = [folder for folder in sys.path if isinstance(folder, str)]
+    begin = f"import sys; sys.path[:] = {path}; from loopwright.measure.workers import worker"
     run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | _caches(kind)
-    own = {"TMPDIR": str(kind.folder), "PYTHONSAFEPATH": "1"}
+    own = {"TMPDIR": str(kind.folder)}
     return subprocess.Popen(
-        [sys.executable, "-m", "loopwright.measure.workers.worker", kind.mode, str(kind.memory)],
+        [sys.executable, "-c", f"{begin}; worker.main()", kind.mode, str(kind.memory)],
         stdin=control,
         stdout=printed,
         stderr=printed,
