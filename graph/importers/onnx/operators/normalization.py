@@ -148,6 +148,7 @@ def _layer(call: Call, x: Tensor, axis: int, scale: Value, shift: Value | None) 
 
 
 @operator("com.microsoft:SkipLayerNormalization")
+@in_float32
 def _skip_layer_norm(call: Call) -> Sequence[Value]:
     values = [call.value(n) for n in (0, 1, 4) if call.has(n)]
     x = call.broadcast(values, lambda *v: sum(v[1:], v[0]))
