@@ -232,6 +232,7 @@ def test_products_and_sums_of_halves_are_rounded_once():
     compare("SkipLayerNormalization", {"x": q, "s": q * 8}, {"g": one, "b": none}, off=4e-3)
     gemm = computed("Gemm", {"a": q[0], "b": q[0].T}, alpha=0.01)
     np.testing.assert_allclose(gemm, q[0].astype(float) @ q[0].T * 0.01, rtol=1e-3)
+    np.testing.assert_array_equal(computed("Mean", {"a": q * 1000, "b": q * 1000}), q * 1000)
 
 
 @pytest.mark.parametrize("results", [1, 4])

@@ -232,6 +232,7 @@ class _Regions:
 
 
 @operator("RoiAlign", limit="the greatest of samples only for a sampling_ratio above 0")
+@in_float32
 def _roi_align(call: Call) -> Value:
     x, batch, regions = call.tensor(0), call.tensor(2), _Regions.of(call)
     spatial, count, out = call.shape()[2:], call.shape(1)[0], regions.out
