@@ -89,7 +89,7 @@ def _group_query(call: Call) -> list[Value]:
         call,
         reshaped(call, q, (batch, shared, rows, size)),
         transposed(call, keys, (0, 1, 3, 2)),
-        sum_type(str(q.dtype)),
+        dtype=sum_type(str(q.dtype)),
     )
     scored = _scores(call, scores, past, (size, count // shared, length))
     weights = softmax_of(scored, -1, str(q.dtype))

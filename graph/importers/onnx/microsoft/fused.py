@@ -28,7 +28,7 @@ def _fused_matmul(call: Call) -> Value:
     alpha, dtype = float(call.get("alpha", 1.0)), call.dtype()
     if alpha == 1:
         return product(call, *sides)
-    made = product(call, *sides, sum_type(dtype))
+    made = product(call, *sides, dtype=sum_type(dtype))
     return call.broadcast([made], lambda x: x * alpha, dtype)
 
 

@@ -33,16 +33,16 @@ def _matmul(call: Call) -> Value:
     return product(call, call.value(0), call.value(1))
 
 
-def product(call: Call, a: Value, b: Value, dtype: str = "") -> Value:
+def product(call: Call, a: Value, b: Value, *, dtype: str = "") -> Value:
     """`numpy.matmul`, in a wider dtype if one is given. A second operand that is one matrix for
     all makes one product of rows."""
     left, right = shape_of(a), shape_of(b)
     if len(left) == 1:
-        rest = product(call, reshaped(call, a, (1, *left)), b, dtype)
+        rest = product(call, reshaped(call, a, (1, *left)), b, dtype=dtype)
         shape = shape_of(rest)
         return reshaped(call, rest, (*shape[:-2], shape[-1]) if len(right) > 1 else ())
     if len(right) == 1:
-        rest = product(call, a, reshaped(call, b, (*right, 1)), dtype)
+        rest = product(call, a, reshaped(call, b, (*right, 1)), dtype=dtype)
         return reshaped(call, rest, shape_of(rest)[:-1])
     if left[-1] != right[-2]:
         raise call.unsupported(f"{left} and {right} do not multiply")
