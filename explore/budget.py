@@ -33,14 +33,12 @@ class Budget:
     minutes: of wall time.
     zero_shot: whether a global model chooses without walking far, and the best are not measured
         again at the end.
-    reserve: seconds of the minutes that are kept for the comparison after the search.
     after: seconds that are kept for what the caller does then.
     """
 
     trials: float = math.inf
     minutes: float = math.inf
     zero_shot: bool = False
-    reserve: float = 0.0
     after: float = 0.0
 
     @staticmethod

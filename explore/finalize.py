@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Sequence
 
-from loopwright.explore.budget import Budget
 from loopwright.explore.session import Session
 from loopwright.explore.significance import (
     FEWEST,
@@ -51,6 +50,10 @@ OF_FIRST = 0.3
 """Share of a comparison's time that the choice of the finalists takes."""
 ONCE = 0.01
 """Seconds that a sample takes beside its call, about."""
+OF_MEASURED = 0.25
+"""Seconds of a sample over those that a measurement takes, about: many on a busy machine."""
+SLACK = 1.5
+"""Seconds of a comparison over those of its samples: LLVM builds what is compared, too."""
 
 TRIES = 3
 """Number of times that a comparison is made at most; it is made again where it was disturbed."""
@@ -61,11 +64,19 @@ DRIFT = 1.25
 are a little lower during the search, which chose them by these. With more, it was disturbed."""
 
 
-def reserved(budget: Budget) -> float:
-    """Seconds of a budget that are kept for the comparison at the end."""
+def reserved(session: Session) -> float:
+    """Seconds of a budget that are kept for its end: for a first round of the best so far, and two
+    comparisons of the finalists."""
+    budget = session.budget
     if budget.zero_shot or math.isinf(budget.minutes):
         return 0.0
-    return min(LONGEST, OF_BUDGET * 60 * budget.minutes)
+    most = min(LONGEST, OF_BUDGET * 60 * budget.minutes)
+    if session.left > most or not (ranked := session.ranked()):
+        return most
+    took = {m.config: OF_MEASURED * m.run_seconds for m in session.history}
+    each = [max(session.cost(c) + ONCE, took[c]) for c in ranked[:FIRST_ROUND]]
+    samples = FIRST_ROUND_SAMPLES * sum(each) + 2 * ROUNDS * sum(each[: FINALISTS + 2])
+    return min(most, SLACK * session.device.codes * samples)
 
 
 def finalize(session: Session, end: str) -> Tuned:

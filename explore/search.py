@@ -160,8 +160,8 @@ def _search(
             store = stack.enter_context(RecordStore(options.records))
         points = _space(workload, device, options.numerics)
         callbacks, seed = options.callbacks, options.seed
-        budget = replace(budget, reserve=reserved(budget))
         session = Session(workload, points, device, store, budget, callbacks, seed, watch)
+        session.reserved = functools.partial(reserved, session)
         session.checked = budget.zero_shot  # in a hurry the first batch tells
         with _shown(session):
             strategy = options.strategy

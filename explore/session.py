@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -35,7 +35,8 @@ class Session:
     have chosen before, `verified` are configs whose results are right. `watch` books the time,
     from whose beginning the budget counts; `notes` are what callbacks were told. Searches of one
     network share the `recorder`. `chosen` won the last comparison. A device that nobody `checked`
-    is checked before its first work: its processes start while the search chooses."""
+    is checked before its first work: its processes start while the search chooses. `reserved`
+    tells the seconds of the budget that are kept for the end."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Session:
         self.incumbent: Config | None = None
         self.verified: set[Config] = set()
         self.checked = True
+        self.reserved: Callable[[], float] = float  # none
         self._whole = True
         self.watch = watch or Stopwatch()
         self._machine = device.fingerprint()
@@ -177,7 +179,7 @@ class Session:
         return self._is_late()
 
     def _is_late(self) -> bool:
-        return self.left <= self.budget.reserve
+        return self.left <= self.reserved()
 
     def verify(self, config: Config) -> Failure | None:
         """Check a config's results against the oracle's."""

@@ -106,7 +106,7 @@ def check_name(name: str, suffix: str = ".so") -> None:
         why = f"the C library has {name}"
     raise LibraryError(
         f"the file's name becomes the name of a C function, and {why}; "
-        f"try {as_identifier(name)}{suffix}"
+        f"try {as_identifier(name.removesuffix('.c'))}{suffix}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, any_workload, fixed
-from loopwright.explore.budget import Budget
+from loopwright.explore.budget import Budget, TuningError
 
 # What needs TVM is imported in the call: that takes seconds, which are of its minutes.
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm.
     """
     Budget.of(None, minutes)  # an error for what cannot be
+    if isinstance(begin, str) or not all(isinstance(one, str) for one in begin):
+        raise TuningError(f'begin = {begin!r}: give a list of pass lists, such as ["default<O2>"]')
     began = time.monotonic()
     import numpy as np
 

@@ -34,25 +34,28 @@ class StepPool(ExitStack):
         super().__init__()
         self._compiler = compiler
         self._pool: Pool | None = None
+        self._fails = False
 
     def kernels(self, jobs: Sequence[StepJob]) -> list[StepKernel]:
         """The kernel of each step. Raises the `BuildError` of one that has none."""
         count, _ = builders()
-        if self._pool is None and count > 1 and len(jobs) >= WORTH:
-            self._pool = Pool(Kind("steps", 0, self.enter_context(TemporaryFolder())), count)
-            self.callback(self._pool.close)
-        if self._pool is not None and len(jobs) > 1:
+        worth = len(jobs) >= (WORTH if self._pool is None else 2)
+        if count > 1 and worth and not self._fails:
             try:
-                return self._in_processes(self._pool, jobs)
+                return self._in_processes(jobs, count)
             except (DeviceError, OSError) as error:
                 _log.warning("steps are compiled in this process alone: %s", error)
+                self._fails = True
         with ThreadPoolExecutor(count) as threads:
             return list(threads.map(self._compiler.kernel, jobs))
 
-    def _in_processes(self, pool: Pool, jobs: Sequence[StepJob]) -> list[StepKernel]:
+    def _in_processes(self, jobs: Sequence[StepJob], count: int) -> list[StepKernel]:
+        if self._pool is None:
+            self._pool = Pool(Kind("steps", 0, self.enter_context(TemporaryFolder())), count)
+            self.callback(self._pool.close)
         shared = pickle.dumps(self._compiler)
         asked = [Job(Message({"do": "kernel"}, (shared, pickle.dumps(job))), _DAY) for job in jobs]
-        replies = pool.map(asked, until_failure=True)
+        replies = self._pool.map(asked, until_failure=True)
         for reply in replies:
             if (failure := reply.failure) is None:
                 continue

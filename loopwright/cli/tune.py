@@ -213,7 +213,7 @@ def tune(options: _Options) -> None:
         try:
             tuned = search(workload, device, budget, how, watch)
         except Interrupted as interrupted:
-            tuned = interrupted.tuned
+            tuned, compared = interrupted.tuned, False  # who interrupts does not wait for torch
     _show_result(tuned, peak, options.records, options.device)
     with watch.part("writing"):
         written = [_written(tuned, output)]

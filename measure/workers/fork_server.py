@@ -143,18 +143,28 @@ def last_words(printed: IO[bytes], mark: int) -> str:
 
 
 def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
-    # A session of its own, so that Ctrl-C in the terminal reaches the parent alone; modules that
-    # lie in the present folder are none of the worker's (from Python 3.11 on).
+    # A session of its own, so that Ctrl-C in the terminal reaches the parent alone.
+    begin = f"import sys; sys.path[:] = {_path()}; from loopwright.measure.workers import worker"
     run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | _caches(kind)
-    own = {"TMPDIR": str(kind.folder), "PYTHONSAFEPATH": "1"}
+    own = {"TMPDIR": str(kind.folder)}
     return subprocess.Popen(
-        [sys.executable, "-m", "loopwright.measure.workers.worker", kind.mode, str(kind.memory)],
+        [sys.executable, "-c", f"{begin}; worker.main()", kind.mode, str(kind.memory)],
         stdin=control,
         stdout=printed,
         stderr=printed,
         start_new_session=True,
         env={**os.environ, **(run if kind.mode == "run" else {}), **own},
     )
+
+
+def _path() -> list[str]:
+    """Folders in which the parent looks for packages, which its program may have changed. Those of
+    its script and of the shell come last, unless we lie there: a `resource.py` is the user's."""
+    beside = {"", os.path.dirname(getattr(sys.modules.get("__main__"), "__file__", None) or "")}
+    with contextlib.suppress(OSError):  # it is removed
+        beside.add(os.getcwd())
+    beside.discard(str(Path(__file__).parents[3]))
+    return sorted((f for f in sys.path if isinstance(f, str)), key=lambda f: f in beside)
 
 
 def _caches(kind: Kind) -> dict[str, str]:

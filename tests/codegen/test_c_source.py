@@ -141,6 +141,8 @@ def test_a_folder_that_holds_other_files_is_left_alone(product, tmp_path):
     product.export(tmp_path / "made")
     with pytest.raises(LibraryError, match="try my_2d"):
         product.export(tmp_path / "2d")
+    with pytest.raises(LibraryError, match=r"try made$"):
+        product.export(tmp_path / "made.c")
     with pytest.raises(LibraryError, match="no folder"):
         product.export(tmp_path / "not/there")
 

@@ -168,6 +168,12 @@ def test_slow_programs_are_compared_in_fewer_rounds():
     assert [FEWEST <= n < 20 for n in asked] == [True, True]
 
 
+@pytest.mark.parametrize("begin", ["default<O2>", [2]])
+def test_one_list_is_no_list_of_lists(begin):
+    with pytest.raises(TuningError, match="give a list of pass lists"):
+        lw.tune_passes(lw.tensor("x", (4,)), begin=begin)
+
+
 def test_time_must_be_positive_and_the_package_there(monkeypatch):
     x = lw.tensor("x", (4, 4))
     with pytest.raises(TuningError, match="positive"):

@@ -224,6 +224,17 @@ def test_attention_of_queries_keys_and_values(given):
     compare("MultiHeadAttention", arrays, order=order, num_heads=2)
 
 
+def test_products_and_sums_of_halves_are_rounded_once():
+    q = (40 + 2 * real(1, 4, 128)).astype(np.float16)  # squares sum up to more than 65504
+    compare("MultiHeadAttention", {"q": q, "k": q, "v": q / 64}, off=2e-3, num_heads=2)
+    compare("FusedMatMul", {"a": q, "b": q}, off=4, alpha=0.01, transB=1)
+    one, none = np.ones(128, np.float16), np.zeros(128, np.float16)
+    compare("SkipLayerNormalization", {"x": q, "s": q * 8}, {"g": one, "b": none}, off=4e-3)
+    gemm = computed("Gemm", {"a": q[0], "b": q[0].T}, alpha=0.01)
+    np.testing.assert_allclose(gemm, q[0].astype(float) @ q[0].T * 0.01, rtol=1e-3)
+    np.testing.assert_array_equal(computed("Mean", {"a": q * 1000, "b": q * 1000}), q * 1000)
+
+
 @pytest.mark.parametrize("results", [1, 4])
 def test_a_sum_is_normalized_by_its_root_mean_square(results):
     known = {"g": real(8), "b": real(8)}

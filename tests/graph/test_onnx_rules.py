@@ -147,6 +147,39 @@ def test_corners_of_an_image_stay_where_they_are_whatever_the_scale():
     np.testing.assert_allclose(got[0, 0, 0], np.linspace(0, 5, 8), **CLOSE)
 
 
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [
+        ("LpNormalization", {"axis": 1, "p": 1}),
+        ("LRN", {"size": 3, "alpha": 0.5}),
+        ("Softmax", {"axis": 1, "opset": 11}),
+        ("AveragePool", {"kernel_shape": [3, 3], "pads": [0, 1, 1, 2], "ceil_mode": 1}),
+    ],
+)
+def test_known_values_are_computed_as_those_of_a_call(op, options):
+    x = np.random.default_rng(0).standard_normal((2, 5, 3, 4)).astype(np.float32)
+    known = computed(op, {}, {"x": x}, **options)
+    np.testing.assert_allclose(known, computed(op, {"x": x}, **options), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "options", "wanted"),
+    [
+        ("ReduceMean", {"opset": 17}, 400),
+        ("ReduceL2", {"opset": 17}, 12800),
+        ("ReduceLogSum", {"opset": 17}, np.log(400 * 1024)),
+        ("LpNormalization", {"axis": 3}, 1 / np.sqrt(32)),
+        ("GlobalAveragePool", {}, 400),
+        ("AveragePool", {"kernel_shape": [32, 32]}, 400),
+        ("LRN", {"size": 1, "alpha": 1.0}, 400 / (1 + 400.0**2) ** 0.75),
+    ],
+)
+def test_halves_whose_sum_is_beyond_them_have_a_mean(op, options, wanted):
+    got = computed(op, {"x": np.full((1, 1, 32, 32), 400, np.float16)}, **options)
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got.astype(float), wanted, rtol=2e-3)
+
+
 def test_known_values_that_the_reference_cannot_compute_are_computed_all_the_same():
     known = {"i": np.array([0, 2, -1]), "d": np.array([4]), "v": np.array([2, 5], np.float32)}
     np.testing.assert_array_equal(

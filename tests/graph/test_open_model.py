@@ -21,7 +21,6 @@ from loopwright.graph.open import step_pool, steps
 from loopwright.graph.open.model import OpenModel
 from loopwright.graph.open.steps import StepCompiler, StepJob
 from loopwright.graph.tuning.search import Searched
-from loopwright.measure.device import DeviceError
 from loopwright.schedule.open.family import Family
 from tests.explore.synthetic import MadeUp
 
@@ -119,15 +118,15 @@ def test_worker_processes_compile_what_this_process_would(built, monkeypatch):
 
 
 def test_steps_are_compiled_in_this_process_where_no_worker_can_start(built, monkeypatch, caplog):
-    def broken(*_jobs, **_options):
-        raise DeviceError("no more processes")
+    def broken():
+        raise OSError("no more folders")
 
     monkeypatch.setattr(step_pool, "WORTH", 2)
     monkeypatch.setattr(step_pool, "builders", lambda: (2, 0))
-    monkeypatch.setattr(step_pool.Pool, "map", broken)
+    monkeypatch.setattr(step_pool, "TemporaryFolder", broken)
     made = lw.build_model(sentences(), dims={"n": (1, 40)}, threads=2)
     assert made.library.origin.objects == built.library.origin.objects
-    assert "no more processes" in caplog.text
+    assert caplog.text.count("no more folders") == 1  # of two frames
 
 
 def test_sizes_with_other_steps_have_a_frame_of_their_own(built):

@@ -304,6 +304,28 @@ def test_workers_that_cannot_start_are_an_error_with_the_last_words(tmp_path, mo
     pool.close()
 
 
+def test_workers_import_what_the_program_would(tmp_path, monkeypatch):
+    (tmp_path / "loopwright").mkdir()
+    (tmp_path / "loopwright/__init__.py").write_text("raise ImportError('of another folder')")
+    monkeypatch.syspath_prepend(tmp_path)
+    pool = Pool(Kind("run", 2 << 30, tmp_path), 1)
+    with pytest.raises(DeviceError, match=r"(?s)did not start.*of another folder"):
+        pool.map([Job(Message({}), 5.0)])
+    pool.close()
+
+
+def test_workers_take_no_module_of_the_present_folder_for_pythons_own(tmp_path, monkeypatch):
+    (tmp_path / "resource.py").write_text("raise ImportError('of the user')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as `python -m` has it
+    pool = Pool(Kind("run", 2 << 30, tmp_path), 1)
+    pool.map([])
+    pool.start()
+    pool.map([])
+    assert [w.answers for w in pool.workers] == [0]
+    pool.close()
+
+
 def test_workers_start_while_other_work_is_done_and_none_twice(tmp_path):
     pool = Pool(Kind("run", 2 << 30, tmp_path), 2)
     try:

@@ -249,7 +249,7 @@ def test_candidates_are_built_by_tasks_and_equal_the_oracle(names, product):
         assert found.failure is None
         assert found.build_seconds > 0
         assert device.verify(product, points.default) is None
-        assert _listening(".workers.worker") == set()
+        assert _listening("workers import worker") == set()
 
 
 @pytest.mark.slow

@@ -10,15 +10,17 @@ from dataclasses import replace
 import numpy as np
 
 from loopwright.dsl import functions as f
-from loopwright.dsl import ops
+from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
+from loopwright.dsl.ops.normalization import softmax_of
 from loopwright.graph.importers.onnx.call import (
     OPERATORS,
     Call,
     Value,
     define,
     gathered,
+    in_float32,
     operator,
     shape_of,
 )
@@ -85,8 +87,10 @@ def _attended(call: Call, sides: Sequence[Value], mask: int, bias: int) -> Value
     queries, keys, values = sides
     batch, _, length, size = shape_of(queries)
     scale = float(call.get("scale") or 1 / math.sqrt(size))
-    scores = call.as_tensor(product(call, queries, transposed(call, keys, (0, 1, 3, 2))))
-    shape, dtype = shape_of(scores), scores.dtype
+    wide = sum_type(str(queries.dtype))
+    turned = transposed(call, keys, (0, 1, 3, 2))
+    scores = call.as_tensor(product(call, queries, turned, dtype=wide))
+    shape = shape_of(scores)
     hidden = _mask(call, mask, batch, shape[-1])
     added = call.optional(bias)
     causal = bool(call.get("unidirectional", 0))
@@ -94,11 +98,11 @@ def _attended(call: Call, sides: Sequence[Value], mask: int, bias: int) -> Value
     def score(*i: Index) -> Expr:
         b, _, q, k = i
         x: Expr = scores[i] * scale
-        x = x if added is None else x + call.read(added, i)
-        x = x if hidden is None else x + f.cast(hidden(b, k), dtype)
+        x = x if added is None else x + f.cast(call.read(added, i), wide)
+        x = x if hidden is None else x + f.cast(hidden(b, k), wide)
         return f.where(k <= q + (shape[-1] - length), x, -math.inf) if causal else x
 
-    weights = ops.softmax(define("scores", shape, score), -1)
+    weights = softmax_of(define("scores", shape, score), -1, str(queries.dtype))
     return joined_heads(call, product(call, weights, values))
 
 
@@ -115,6 +119,7 @@ def _mask(call: Call, number: int, batch: int, length: int) -> Mask | None:
 
 
 @operator("com.microsoft:SkipSimplifiedLayerNormalization")
+@in_float32
 def _skip_rms_norm(call: Call) -> Sequence[Value]:
     values = [call.value(n) for n in (0, 1, 3) if call.has(n)]
     x = call.broadcast(values, lambda *v: sum(v[1:], v[0]))

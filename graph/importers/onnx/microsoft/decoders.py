@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl import functions as f
-from loopwright.dsl import ops
+from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
+from loopwright.dsl.ops.normalization import softmax_of
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import Call, Value, define, gathered, operator, shape_of
 from loopwright.graph.importers.onnx.microsoft.attention import heads, joined_heads
@@ -88,8 +89,10 @@ def _group_query(call: Call) -> list[Value]:
         call,
         reshaped(call, q, (batch, shared, rows, size)),
         transposed(call, keys, (0, 1, 3, 2)),
+        dtype=sum_type(str(q.dtype)),
     )
-    weights = ops.softmax(_scores(call, scores, past, (size, count // shared, length)), -1)
+    scored = _scores(call, scores, past, (size, count // shared, length))
+    weights = softmax_of(scored, -1, str(q.dtype))
     made = reshaped(call, product(call, weights, values), (batch, count, length, size))
     made = joined_heads(call, made)
     return [made, keys, values][: len(call.outputs)]
@@ -155,7 +158,7 @@ def _scores(call: Call, products: Value, past: Past, sizes: tuple[int, int, int]
             x = f.tanh(x / cap) * cap
         if bias is not None:
             at = (b, h * group + r // length, r % length, t)
-            x = x + call.read(bias, at)
+            x = x + f.cast(call.read(bias, at), tensor.dtype)
         last = past(b) + r % length
         seen = t <= last
         if window > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loopwright.dsl.dtypes import sum_type
 from loopwright.graph.importers.onnx.call import OPERATORS, Call, Value, operator, shape_of
 from loopwright.graph.importers.onnx.operators.activations import activation
 from loopwright.graph.importers.onnx.operators.convolution import convolved
@@ -24,8 +25,11 @@ def _fused_matmul(call: Call) -> Value:
         if call.get(f"trans{side}", 0):
             order[-2:] = order[:-3:-1]
         sides.append(transposed(call, value, order))
-    made, alpha = product(call, *sides), float(call.get("alpha", 1.0))
-    return made if alpha == 1 else call.broadcast([made], lambda x: x * alpha)
+    alpha, dtype = float(call.get("alpha", 1.0)), call.dtype()
+    if alpha == 1:
+        return product(call, *sides)
+    made = product(call, *sides, dtype=sum_type(dtype))
+    return call.broadcast([made], lambda x: x * alpha, dtype)
 
 
 @operator("com.microsoft:FusedConv")

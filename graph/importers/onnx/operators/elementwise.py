@@ -14,7 +14,14 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, dtype_of, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Call,
+    Value,
+    dtype_of,
+    in_float32,
+    operator,
+    shape_of,
+)
 from loopwright.graph.importers.onnx.foreign import reinterpreted
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
@@ -177,6 +184,7 @@ def _cast(call: Call) -> Value:
 
 
 @operator("Mean")
+@in_float32
 def _mean(call: Call) -> Value:
     count = len(call.inputs)
     return call.each(lambda *x: functools.reduce(operators.add, x) * (1 / count))

@@ -9,6 +9,7 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
+from loopwright.dsl.dtypes import numpy_dtype, sum_type
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.einsum import einsum
@@ -32,29 +33,29 @@ def _matmul(call: Call) -> Value:
     return product(call, call.value(0), call.value(1))
 
 
-def product(call: Call, a: Value, b: Value) -> Value:
-    """`numpy.matmul`. A second operand that is one matrix for all makes one product of rows."""
+def product(call: Call, a: Value, b: Value, *, dtype: str = "") -> Value:
+    """`numpy.matmul`, in a wider dtype if one is given. A second operand that is one matrix for
+    all makes one product of rows."""
     left, right = shape_of(a), shape_of(b)
     if len(left) == 1:
-        rest = product(call, reshaped(call, a, (1, *left)), b)
+        rest = product(call, reshaped(call, a, (1, *left)), b, dtype=dtype)
         shape = shape_of(rest)
         return reshaped(call, rest, (*shape[:-2], shape[-1]) if len(right) > 1 else ())
     if len(right) == 1:
-        rest = product(call, a, reshaped(call, b, (*right, 1)))
+        rest = product(call, a, reshaped(call, b, (*right, 1)), dtype=dtype)
         return reshaped(call, rest, shape_of(rest)[:-1])
     if left[-1] != right[-2]:
         raise call.unsupported(f"{left} and {right} do not multiply")
     if 0 in left or 0 in right:
-        return np.zeros(
-            (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1]), str(a.dtype)
-        )
+        shape = (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
+        return np.zeros(shape, numpy_dtype(dtype or str(a.dtype)))
     if all(n == 1 for n in right[:-2]) and len(left) > 2 and len(right) <= len(left):
         rows = int(np.prod(left[:-1], dtype=np.int64))
         flat = reshaped(call, a, (rows, left[-1]))
         weights = reshaped(call, b, right[-2:])
 
         def rows_of(factor: Array | None = None, summand: Array | None = None) -> Value:
-            made = _scalable(call, flat, weights, factor, summand)
+            made = _scalable(call, flat, weights, dtype, factor, summand)
             return reshaped(call, made, (*left[:-1], right[-1]))
 
         made = rows_of()
@@ -62,20 +63,25 @@ def product(call: Call, a: Value, b: Value) -> Value:
             call.scaled[made] = rows_of
         return made
     if len(left) == 2 and len(right) == 2:
-        made = _scalable(call, a, b)
+        made = _scalable(call, a, b, dtype)
         if isinstance(b, np.ndarray):
-            call.scaled[made] = lambda factor, summand: _scalable(call, a, b, factor, summand)
+            call.scaled[made] = lambda *by: _scalable(call, a, b, dtype, *by)
         return made
-    return ops.batch_matmul(call.as_tensor(a), call.as_tensor(b))
+    return ops.batch_matmul(call.as_tensor(a), call.as_tensor(b), accumulate=dtype or None)
 
 
 def _scalable(
-    call: Call, a: Value, b: Value, factor: Array | None = None, summand: Array | None = None
+    call: Call,
+    a: Value,
+    b: Value,
+    dtype: str,
+    factor: Array | None = None,
+    summand: Array | None = None,
 ) -> Tensor:
     """A product of two matrices, its columns times factors and plus summands."""
     if factor is not None and isinstance(b, np.ndarray):
         b = (b * factor).astype(b.dtype)
-    made = ops.matmul(call.as_tensor(a), call.as_tensor(b))
+    made = ops.matmul(call.as_tensor(a), call.as_tensor(b), accumulate=dtype or None)
     if summand is None or not summand.any():
         return made
     columns = shape_of(made)[-1:]
@@ -94,20 +100,21 @@ def _gemm(call: Call) -> Value:
         transposed(call, a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a
     )
     by_rows = by_rows and isinstance(a, Tensor)
-    made = ops.matmul(left, call.as_tensor(b), by_rows, by_columns)
     addend = call.value(2) if call.has(2) and beta != 0 else None
     if addend is None and alpha == 1:
-        return made
+        return ops.matmul(left, call.as_tensor(b), by_rows, by_columns)
+    wide = sum_type(left.dtype)  # what is scaled and added to is not rounded before
+    made = ops.matmul(left, call.as_tensor(b), by_rows, by_columns, wide)
     if isinstance(addend, np.ndarray) and beta != 1:
         addend, beta = (addend * beta).astype(addend.dtype), 1.0
 
     def body(*i: Index) -> Expr:
         x: Expr = made[i]
         x = x * alpha if alpha != 1 else x
-        if addend is None:
-            return x
-        y = call.read(addend, i)
-        return x + (y * beta if beta != 1 else y)
+        if addend is not None:
+            y = f.cast(call.read(addend, i), wide)
+            x = x + (y * beta if beta != 1 else y)
+        return f.cast(x, left.dtype)
 
     return define("gemm", shape_of(made), body)
 

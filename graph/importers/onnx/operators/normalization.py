@@ -12,7 +12,15 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor, pad
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Array,
+    Call,
+    Value,
+    define,
+    in_float32,
+    operator,
+    shape_of,
+)
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
@@ -38,6 +46,7 @@ def _batch_norm(call: Call) -> Value | Sequence[Value]:
     return call.define(call.shape(), body)
 
 
+@in_float32
 def _in_training(call: Call) -> list[Value]:
     """A batch norm by the statistics of its batch, and the running ones after it."""
     x, shape, epsilon = call.tensor(0), call.shape(), call.get("epsilon", 1e-5)
@@ -139,6 +148,7 @@ def _layer(call: Call, x: Tensor, axis: int, scale: Value, shift: Value | None) 
 
 
 @operator("com.microsoft:SkipLayerNormalization")
+@in_float32
 def _skip_layer_norm(call: Call) -> Sequence[Value]:
     values = [call.value(n) for n in (0, 1, 4) if call.has(n)]
     x = call.broadcast(values, lambda *v: sum(v[1:], v[0]))
@@ -199,6 +209,7 @@ def _group_norm(call: Call) -> Value:
 
 
 @operator("LRN")
+@in_float32
 def _lrn(call: Call) -> Value:
     x, shape, size = call.tensor(0), call.shape(), int(call.get("size"))
     alpha, beta, bias = call.get("alpha", 1e-4), call.get("beta", 0.75), call.get("bias", 1.0)

@@ -19,6 +19,7 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     define,
     gathered,
+    in_float32,
     operator,
     shape_of,
 )
@@ -118,6 +119,7 @@ def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
 
 
 @operator("AveragePool")
+@in_float32
 def _average_pool(call: Call) -> Value:
     x, pool = call.tensor(0), _pool(call)
     total = _windows(call, x, pool, 0, "sum")
@@ -167,6 +169,7 @@ def _counts(call: Call, pool: _Pool) -> Array:
 
 
 @operator("LpPool")
+@in_float32
 def _lp_pool(call: Call) -> Value:
     x, pool, p = call.tensor(0), _pool(call), int(call.get("p", 2))
     powers = define("powers", shape_of(x), lambda *i: _power(f.abs(x[i]), p))
@@ -183,6 +186,7 @@ def _root(x: Expr, p: int) -> Expr:
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+@in_float32
 def _global_pool(call: Call) -> Value:
     x, shape = call.tensor(0), call.shape()
     axes, p = range(2, len(shape)), int(call.get("p", 2))
@@ -228,6 +232,7 @@ class _Regions:
 
 
 @operator("RoiAlign", limit="the greatest of samples only for a sampling_ratio above 0")
+@in_float32
 def _roi_align(call: Call) -> Value:
     x, batch, regions = call.tensor(0), call.tensor(2), _Regions.of(call)
     spatial, count, out = call.shape()[2:], call.shape(1)[0], regions.out

@@ -11,7 +11,15 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import SCANS, Call, Value, define, gathered, operator
+from loopwright.graph.importers.onnx.call import (
+    SCANS,
+    Call,
+    Value,
+    define,
+    gathered,
+    in_float32,
+    operator,
+)
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 _REDUCERS: dict[str, Callable[[Expr], Expr]] = {
@@ -64,6 +72,7 @@ _BEFORE: dict[str, tuple[str, Callable[[Expr], Expr]]] = {
 
 
 @operator(*_BEFORE)
+@in_float32
 def _reduce(call: Call) -> Value:
     axes = _axes(call)
     op, before = _BEFORE[call.op]
@@ -100,6 +109,7 @@ def _axes(call: Call) -> list[int]:
 
 
 @operator("ReduceLogSumExp")
+@in_float32
 def _log_sum_exp(call: Call) -> Value:
     axes = _axes(call)
     x, keep = call.tensor(0), bool(call.get("keepdims", 1))
@@ -181,6 +191,7 @@ def _top_k(call: Call) -> Sequence[Value]:
 
 
 @operator("LpNormalization")
+@in_float32
 def _lp_normalization(call: Call) -> Value:
     x, axis, p = call.tensor(0), call.axis(-1), int(call.get("p", 2))
     total = along(x, [axis], "sum", True, (lambda e: e * e) if p == 2 else f.abs)
