@@ -115,13 +115,18 @@ class Fit:
         ]
         simplest = [*others, *(made[0] for made in found if made)]
         bases = self._others(simplest, columns, not all(found))
+        sums: list[_Basis] | None = None
         for line, made, values in zip(lines, found, columns, strict=True):
             if made:
                 made += () if line is not None else self._nested(values, bases)
             elif (other := self._line(values, bases)) is not None:
                 made.append(other)
+            elif not (stepped := self._stepped(values, bases)):
+                sums = self._sums(bases) if sums is None else sums
+                total = self._line(values, sums)
+                made += [*self._of_sums(values, sums)] if total is None else [total]
             else:
-                made += self._stepped(values, bases) or self._beside(values, bases)
+                made += stepped
         return found
 
     def _line(self, values: Array, bases: Iterable[_Basis]) -> Formula | int | None:
@@ -184,16 +189,25 @@ class Fit:
             if _line(basis.x, values) is None:
                 yield from self._quotients(basis, values, True)
 
-    def _beside(self, values: Array, bases: Iterable[_Basis]) -> Iterator[Formula | int]:
-        """A multiple of a quotient of another number, and a quotient: what half of the padding to
-        a multiple adds, `4·⌊(n + 7) / 8⌋ - ⌊(n + 1) / 2⌋`."""
-        for basis in bases:
-            slopes = {part for s in basis.slopes.tolist() for part in (s, s // 2) if part}
-            for slope, own, sign in itertools.product(sorted(slopes), self.bases, (1, -1)):
-                for other in (1, -1):
-                    rest = other * (values - sign * slope * basis.x)
-                    for made in self._quotients(own, rest, True):
-                        yield basis.formula * (sign * slope) + made * other
+    def _sums(self, others: Sequence[_Basis]) -> list[_Basis]:
+        """Sums of a multiple of a quotient and of a dim that it follows: what half of the padding
+        to a multiple is made of, `(8·⌊(n + 7) / 8⌋ - n) // 2`."""
+        dims = [basis for basis in self.bases if basis.formula.op == "dim"]
+        quotients = [b for b in (*self.bases, *others) if b.formula.op == "floordiv"]
+        found = []
+        for q, d in itertools.product(quotients, dims):
+            if d.formula.dims() <= q.formula.dims():
+                for s, t in itertools.product(q.slopes.tolist(), d.slopes.tolist()):
+                    for total in (q.formula * s + d.formula * t, q.formula * s - d.formula * t):
+                        if isinstance(total, Formula):
+                            found.append(self._basis(total))
+        return found
+
+    def _of_sums(self, values: Array, sums: Sequence[_Basis]) -> Iterator[Formula | int]:
+        """Quotients of sums."""
+        for basis, sign in itertools.product(sums, (1, -1)):
+            for made in self._quotients(basis, sign * values, True):
+                yield made * sign
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         limit = int(v.max())

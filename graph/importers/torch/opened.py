@@ -8,14 +8,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.torch.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
 
 
 def for_all_sizes() -> Any:
     """A mode of torch in which these functions are replaced."""
     import torch
+    import torch.nn.functional as F  # noqa: N812
 
-    own: dict[Any, Callable[..., Any]] = {torch.cdist: _distances, torch.linspace: _linspace}
+    own: dict[Any, Callable[..., Any]] = {
+        torch.cdist: _distances,
+        torch.linspace: _linspace,
+        torch.max_pool1d: _max_pool1d,
+        F.max_pool1d: _max_pool1d,
+        F.pad: padded,
+    }
     return _mode({**own, **_pools(), **whole_recurrences()})
 
 
@@ -74,6 +82,27 @@ def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     import torch
 
     return torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
+
+
+def _max_pool1d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """A pool over one axis as one over two, of which torch counts the windows at any size."""
+    import torch.nn.functional as F  # noqa: N812
+
+    def pair(before: int, n: Any) -> tuple[int, int]:
+        return before, n[0] if hasattr(n, "__len__") else n
+
+    steps = pair(1, kernel_size if stride is None or stride == () else stride)
+    window = pair(1, kernel_size), steps, pair(0, padding), pair(1, dilation)
+    made = F.max_pool2d(x.unsqueeze(-2), *window, ceil_mode, return_indices)
+    return tuple(y.squeeze(-2) for y in made) if return_indices else made.squeeze(-2)
 
 
 def _adaptive_pool(
