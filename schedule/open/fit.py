@@ -94,7 +94,7 @@ class Fit:
         self.columns = np.unique(table, axis=1).T
         self.bases = [*map(self._basis, (*known, *products(dims)))]
         if len(dims) > 1:
-            sums = (self._sum(c) for c in self.columns)
+            sums = (self._sum(c, self.bases) for c in self.columns)
             self.bases += [self._basis(x) for x in sums if x is not None]
 
     def _basis(self, formula: Formula) -> _Basis:
@@ -115,18 +115,13 @@ class Fit:
         ]
         simplest = [*others, *(made[0] for made in found if made)]
         bases = self._others(simplest, columns, not all(found))
-        sums: list[_Basis] | None = None
         for line, made, values in zip(lines, found, columns, strict=True):
             if made:
                 made += () if line is not None else self._nested(values, bases)
             elif (other := self._line(values, bases)) is not None:
                 made.append(other)
-            elif not (stepped := self._stepped(values, bases)):
-                sums = self._sums(bases) if sums is None else sums
-                total = self._line(values, sums)
-                made += [*self._of_sums(values, sums)] if total is None else [total]
             else:
-                made += stepped
+                made += self._stepped(values, bases) or self._mixed(values, bases)
         return found
 
     def _line(self, values: Array, bases: Iterable[_Basis]) -> Formula | int | None:
@@ -138,16 +133,16 @@ class Fit:
                 return basis.formula * line[0] + line[1]
         return None
 
-    def _sum(self, values: Array) -> Formula | None:
-        """A sum of several products with whole coefficients, if these values are one."""
-        rows = np.stack([*(basis.x for basis in self.bases), np.ones_like(values)], axis=1)
+    def _sum(self, values: Array, bases: Sequence[_Basis]) -> Formula | None:
+        """A sum of several formulas with whole coefficients, if these values are one."""
+        rows = np.stack([*(basis.x for basis in bases), np.ones_like(values)], axis=1)
         scale = np.maximum(np.abs(rows).max(axis=0), 1)  # a remainder may be 0 at all of them
         weights = np.linalg.lstsq(rows / scale, values, rcond=None)[0] / scale
         whole = np.rint(weights).astype(np.int64)
         if np.count_nonzero(whole[:-1]) < 2 or (rows @ whole != values).any():
             return None
         total: Formula | int = int(whole[-1])
-        for basis, weight in zip(self.bases, whole[:-1], strict=True):
+        for basis, weight in zip(bases, whole[:-1], strict=True):
             total = basis.formula * int(weight) + total
         return total if isinstance(total, Formula) else None
 
@@ -189,25 +184,25 @@ class Fit:
             if _line(basis.x, values) is None:
                 yield from self._quotients(basis, values, True)
 
-    def _sums(self, others: Sequence[_Basis]) -> list[_Basis]:
-        """Sums of a multiple of a quotient and of a dim that it follows: what half of the padding
-        to a multiple is made of, `(8·⌊(n + 7) / 8⌋ - n) // 2`."""
+    def _mixed(self, values: Array, others: Sequence[_Basis]) -> Iterator[Formula | int]:
+        """Sums of a quotient and a dim that it follows, and quotients of these: what half of the
+        padding to a multiple is, `(8·⌊(n + 7) / 8⌋ - n) // 2`."""
         dims = [basis for basis in self.bases if basis.formula.op == "dim"]
         quotients = [b for b in (*self.bases, *others) if b.formula.op == "floordiv"]
-        found = []
+        for d in dims:
+            yield from self._remainders(replace(d, slopes=2 * d.slopes), values, True)
         for q, d in itertools.product(quotients, dims):
-            if d.formula.dims() <= q.formula.dims():
-                for s, t in itertools.product(q.slopes.tolist(), d.slopes.tolist()):
-                    for total in (q.formula * s + d.formula * t, q.formula * s - d.formula * t):
-                        if isinstance(total, Formula):
-                            found.append(self._basis(total))
-        return found
-
-    def _of_sums(self, values: Array, sums: Sequence[_Basis]) -> Iterator[Formula | int]:
-        """Quotients of sums."""
-        for basis, sign in itertools.product(sums, (1, -1)):
-            for made in self._quotients(basis, sign * values, True):
-                yield made * sign
+            if not d.formula.dims() <= q.formula.dims():
+                continue
+            if (total := self._sum(values, [q, d])) is not None:
+                yield total
+            for s, t in itertools.product(q.slopes.tolist(), d.slopes.tolist()):
+                for made in (q.formula * s + d.formula * t, q.formula * s - d.formula * t):
+                    if isinstance(made, Formula):
+                        x = np.asarray(made.at(self.sizes), np.int64)
+                        basis = _Basis(made, x, np.array([1], np.int64))
+                        yield from self._quotients(basis, values, True)
+                        yield from (-each for each in self._quotients(basis, -values, True))
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         limit = int(v.max())

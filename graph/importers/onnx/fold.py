@@ -43,7 +43,8 @@ def marked(
         return any(map(np.any, own))
     if all(isinstance(m, bool) and m == own[0] for m in own[:data]):
         return own[0]
-    given = [np.zeros(np.shape(x), np.int64) + m for m, x in zip(own[:data], inputs)]
+    some = zip(own[:data], inputs)
+    given = [np.zeros(x.shape, np.int64) + m for m, x in some if x is not None]
     return np.asarray(folded(node, [*given, *inputs[data:]], version)[0] != 0)
 
 
