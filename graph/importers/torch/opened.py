@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from loopwright.graph.errors import ModelError
@@ -23,6 +23,10 @@ def for_all_sizes() -> Any:
         torch.max_pool1d: _max_pool1d,
         F.max_pool1d: _max_pool1d,
         F.pad: padded,
+        torch.chunk: _chunk,
+        torch.Tensor.chunk: _chunk,
+        torch.tensor_split: _tensor_split,
+        torch.Tensor.tensor_split: _tensor_split,
     }
     return _mode({**own, **_pools(), **whole_recurrences()})
 
@@ -82,6 +86,36 @@ def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     import torch
 
     return torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
+
+
+def _chunk(x: Any, chunks: Any, dim: int = 0) -> Any:
+    """So many parts of an axis as are asked for. Torch makes fewer at some sizes, which the error
+    names."""
+    import torch
+
+    n = x.shape[dim]
+    if isinstance(n, int) or not isinstance(chunks, int):
+        return torch.chunk(x, chunks, dim)
+    size = (n + chunks - 1) // chunks
+    torch._check((chunks - 1) * size < n)
+    return _parts(x, dim, [size * k for k in range(chunks)])
+
+
+def _tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+    """Parts of an axis, the first ones longer by an element where the size is no multiple."""
+    import torch
+
+    n, count = x.shape[dim], indices_or_sections
+    if isinstance(n, int) or not isinstance(count, int):
+        return torch.tensor_split(x, count, dim)
+    sizes = [(n - k + count - 1) // count for k in range(count)]
+    return _parts(x, dim, [sum(sizes[:k]) for k in range(count)])
+
+
+def _parts(x: Any, dim: int, starts: Sequence[Any]) -> Any:
+    """The parts of an axis that begin at these places."""
+    ends = (*starts[1:], x.shape[dim])
+    return tuple(x.narrow(dim, start, end - start) for start, end in zip(starts, ends))
 
 
 def _max_pool1d(
