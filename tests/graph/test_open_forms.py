@@ -7,6 +7,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.graph.errors import ModelError
+from tests.graph.modules import Function
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -170,3 +171,22 @@ def test_an_axis_that_squeeze_removes_at_one_size_is_refused():
 
 def test_distances_are_those_of_any_number_of_rows():
     check(lambda x: torch.cdist(x, x[:3]), (lw.dim("n", 4, 40), 3), lengths(4, 25, 26, 40))
+
+
+def test_updates_of_open_number_are_scattered_and_axes_cut_into_parts():
+    def parts(x, places):
+        n = x.shape[1]
+        turned = (torch.arange(n) + places[:, :1]) % n
+        sums = torch.zeros(3, 8).scatter_add(1, places, x)
+        rows = torch.zeros(8, 3).index_put((places[0] - 8,), x.T, accumulate=True)
+        some = x.chunk(2, 1)[1], torch.tensor_split(x, 3, 1)[1]
+        return sums, rows, x.scatter(1, turned, x), *some, F.pad(x, (0, n % 4))
+
+    n = lw.dim("n", 4, 12)
+    given = lw.tensor("x", (3, n)), lw.tensor("places", (3, n), "int64")
+    built = lw.build_model(Function(parts), given, threads=1)
+    for size in range(4, 13):
+        x, places = torch.randn(3, size), torch.randint(0, 8, (3, size))
+        torch.testing.assert_close(built(x, places), parts(x, places), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ModelError, match="n=4"):  # of which torch makes two parts
+        lw.build_model(Function(lambda x: x.chunk(3, 1)[0]), given[:1], threads=1)
