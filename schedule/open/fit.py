@@ -185,13 +185,19 @@ class Fit:
                 yield from self._quotients(basis, values, True)
 
     def _mixed(self, values: Array, others: Sequence[_Basis]) -> Iterator[Formula | int]:
-        """Sums of a quotient and a dim that it follows, and quotients of these: what half of the
-        padding to a multiple is, `(8·⌊(n + 7) / 8⌋ - n) // 2`."""
+        """The lesser of two dims, sums of that or a quotient and a dim that it follows, and
+        quotients of these: half of the padding to a multiple is `(8·⌊(n + 7) / 8⌋ - n) // 2`."""
         dims = [basis for basis in self.bases if basis.formula.op == "dim"]
-        quotients = [b for b in (*self.bases, *others) if b.formula.op == "floordiv"]
+        stepping = [b for b in (*self.bases, *others) if b.formula.op in ("floordiv", "min")]
         for d in dims:
             yield from self._remainders(replace(d, slopes=2 * d.slopes), values, True)
-        for q, d in itertools.product(quotients, dims):
+        for d, e in itertools.combinations(dims, 2):
+            least = lesser(d.formula, e.formula)
+            if isinstance(least, Formula):
+                stepping.append(self._basis(least))
+        if (line := self._line(values, stepping)) is not None:
+            yield line
+        for q, d in itertools.product(stepping, dims):
             if not d.formula.dims() <= q.formula.dims():
                 continue
             if (total := self._sum(values, [q, d])) is not None:
