@@ -26,6 +26,7 @@ from loopwright.schedule.tree.formula import Formula, evaluated, lesser
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 _DEGREE = 2
+_NEAR = 64  # the greatest divisor of a multiple that no other number tells
 
 
 def products(dims: Sequence[Dim]) -> list[Formula]:
@@ -121,7 +122,8 @@ class Fit:
             elif (other := self._line(values, bases)) is not None:
                 made.append(other)
             else:
-                made += self._stepped(values, bases) or self._mixed(values, bases)
+                made += self._stepped(values, bases) or self._mixed(values, bases, simplest)
+                simplest += made[:1]
         return found
 
     def _line(self, values: Array, bases: Iterable[_Basis]) -> Formula | int | None:
@@ -184,20 +186,42 @@ class Fit:
             if _line(basis.x, values) is None:
                 yield from self._quotients(basis, values, True)
 
-    def _mixed(self, values: Array, others: Sequence[_Basis]) -> Iterator[Formula | int]:
-        """The lesser of two dims, sums of that or a quotient and a dim that it follows, and
-        quotients of these: half of the padding to a multiple is `(8·⌊(n + 7) / 8⌋ - n) // 2`."""
+    def _mixed(
+        self, values: Array, others: Sequence[_Basis], known: Sequence[Formula | int]
+    ) -> list[Formula | int]:
+        """Formulas that are no line or step of one other: sums of a quotient, or the lesser of two
+        dims, and a dim, and quotients of these, as half of the padding to a multiple,
+        `(8·⌊(n + 7) / 8⌋ - n) // 2`. Else a line of a `known` number, or that and a step."""
         dims = [basis for basis in self.bases if basis.formula.op == "dim"]
         stepping = [b for b in (*self.bases, *others) if b.formula.op in ("floordiv", "min")]
-        for d in dims:
-            yield from self._remainders(replace(d, slopes=2 * d.slopes), values, True)
         for d, e in itertools.combinations(dims, 2):
             least = lesser(d.formula, e.formula)
             if isinstance(least, Formula):
                 stepping.append(self._basis(least))
+        found = [
+            made
+            for d in dims
+            for made in self._remainders(replace(d, slopes=2 * d.slopes), values, True)
+        ]
         if (line := self._line(values, stepping)) is not None:
-            yield line
-        for q, d in itertools.product(stepping, dims):
+            found.append(line)
+        found += self._of_sums(values, itertools.product(stepping, dims))
+        if not found:
+            found += self._of_sums(values, self._rounded(dims))
+        for formula in () if found else known:
+            x = np.asarray(evaluated(formula, self.sizes), np.int64)
+            if (same := _line(x, values)) is not None:
+                return [formula * same[0] + same[1]]
+            for sign in (1, -1):
+                made = self._stepped(values - sign * x, (*self.bases, *others))
+                found += [formula * sign + each for each in made]
+        return found
+
+    def _of_sums(
+        self, values: Array, pairs: Iterable[tuple[_Basis, _Basis]]
+    ) -> Iterator[Formula | int]:
+        """Sums of multiples of both of a pair, and quotients of such."""
+        for q, d in pairs:
             if not d.formula.dims() <= q.formula.dims():
                 continue
             if (total := self._sum(values, [q, d])) is not None:
@@ -209,6 +233,16 @@ class Fit:
                         basis = _Basis(made, x, np.array([1], np.int64))
                         yield from self._quotients(basis, values, True)
                         yield from (-each for each in self._quotients(basis, -values, True))
+
+    def _rounded(self, dims: Sequence[_Basis]) -> Iterator[tuple[_Basis, _Basis]]:
+        """Quotients of each dim, of which the slope is the divisor, and that dim: multiples near
+        it."""
+        for d, c in itertools.product(dims, self.candidates[self.candidates <= _NEAR].tolist()):
+            for up in (c - 1, 0):
+                made = (d.formula + up) // c
+                if isinstance(made, Formula):
+                    x = np.asarray(made.at(self.sizes), np.int64)
+                    yield _Basis(made, x, np.array([c], np.int64)), d
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         limit = int(v.max())

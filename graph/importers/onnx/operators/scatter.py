@@ -179,18 +179,20 @@ def _searched(
     reducer = {"add": "sum", "mul": "prod", "none": "max"}.get(how, how)
     dtype = "int32" if how == "none" else data.dtype
 
-    def found(*i: Index) -> Expr:
+    def joined(*i: Index) -> Expr:
         k = Index("update", count)
         own = as_expr(k) if how == "none" else new(i, k)
         nothing = number(identity(reducer, dtype), dtype)
-        return _REDUCE[reducer](f.where(hit(i, k), own, nothing))
+        result: Expr = _REDUCE[reducer](f.where(hit(i, k), own, nothing))
+        return result
 
-    total = define("updates", shape, found)
+    total = define("updates", shape, joined)
 
     def body(*i: Index) -> Expr:
         if how == "none":
             return f.where(total[i] >= 0, new(i, f.max(total[i], 0)), data[i])
-        return _JOIN[how](data[i], total[i])
+        result: Expr = _JOIN[how](data[i], total[i])
+        return result
 
     return define("scatter", shape, body)
 
