@@ -76,6 +76,47 @@ class _Basis:
         return bool((steps >= 0).all() and not steps[np.diff(x) == 0].any())
 
 
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums `s·x + t·y` of multiples of two formulas, a row of values for each."""
+
+    terms: list[tuple[Formula, int, Formula, int]]
+    rows: Array
+
+    @staticmethod
+    def of(first: Sequence[_Basis], second: Sequence[_Basis], *signs: int) -> _Sums:
+        """Sums of each of the first and each of the second that the first one follows, by their
+        slopes, the second of these signs."""
+        pairs = [
+            (q, d)
+            for q, d in itertools.product(first, second)
+            if d.formula.dims() <= q.formula.dims()
+        ]
+        terms = [
+            (q, s, d, t * sign)
+            for q, d in pairs
+            for s in q.slopes.tolist()
+            for t in d.slopes.tolist()
+            for sign in signs
+        ]
+        rows = [s * q.x + t * d.x for q, s, d, t in terms]
+        made = [(q.formula, s, d.formula, t) for q, s, d, t in terms]
+        return _Sums(made, np.array(rows, np.int64))
+
+    def rising(self, v: Array) -> Iterator[_Basis]:
+        """The sums of which values are a function that nowhere falls."""
+        if not self.terms:
+            return
+        order = np.argsort(self.rows, axis=1, kind="stable")
+        steps, of_sums = np.diff(v[order]), np.diff(np.take_along_axis(self.rows, order, axis=1))
+        good = (steps >= 0).all(axis=1) & ~((steps > 0) & (of_sums == 0)).any(axis=1)
+        for k in np.flatnonzero(good).tolist():
+            q, s, d, t = self.terms[k]
+            made = q * s + d * t
+            if isinstance(made, Formula):
+                yield _Basis(made, self.rows[k], np.array([1], np.int64))
+
+
 class Fit:
     """Finds formulas for numbers known at the same sizes.
 
@@ -192,57 +233,65 @@ class Fit:
         """Formulas that are no line or step of one other: sums of a quotient, or the lesser of two
         dims, and a dim, and quotients of these, as half of the padding to a multiple,
         `(8·⌊(n + 7) / 8⌋ - n) // 2`. Else a line of a `known` number, or that and a step."""
-        dims = [basis for basis in self.bases if basis.formula.op == "dim"]
         stepping = [b for b in (*self.bases, *others) if b.formula.op in ("floordiv", "min")]
-        for d, e in itertools.combinations(dims, 2):
+        for d, e in itertools.combinations(self._dims, 2):
             least = lesser(d.formula, e.formula)
             if isinstance(least, Formula):
                 stepping.append(self._basis(least))
         found = [
             made
-            for d in dims
+            for d in self._dims
             for made in self._remainders(replace(d, slopes=2 * d.slopes), values, True)
         ]
         if (line := self._line(values, stepping)) is not None:
             found.append(line)
-        found += self._of_sums(values, itertools.product(stepping, dims))
-        if not found:
-            found += self._of_sums(values, self._rounded(dims))
-        for formula in () if found else known:
-            x = np.asarray(evaluated(formula, self.sizes), np.int64)
-            if (same := _line(x, values)) is not None:
-                return [formula * same[0] + same[1]]
-            for sign in (1, -1):
-                made = self._stepped(values - sign * x, (*self.bases, *others))
-                found += [formula * sign + each for each in made]
-        return found
-
-    def _of_sums(
-        self, values: Array, pairs: Iterable[tuple[_Basis, _Basis]]
-    ) -> Iterator[Formula | int]:
-        """Sums of multiples of both of a pair, and quotients of such."""
-        for q, d in pairs:
-            if not d.formula.dims() <= q.formula.dims():
-                continue
+        for q, d in itertools.product(stepping, self._dims):
             if (total := self._sum(values, [q, d])) is not None:
-                yield total
-            for s, t in itertools.product(q.slopes.tolist(), d.slopes.tolist()):
-                for made in (q.formula * s + d.formula * t, q.formula * s - d.formula * t):
-                    if isinstance(made, Formula):
-                        x = np.asarray(made.at(self.sizes), np.int64)
-                        basis = _Basis(made, x, np.array([1], np.int64))
-                        yield from self._quotients(basis, values, True)
-                        yield from (-each for each in self._quotients(basis, -values, True))
+                found.append(total)
+        found += self._of_sums(values, _Sums.of(stepping, self._dims, 1, -1))
+        if not found:
+            found += self._of_sums(values, self._rounded)
+        return found or self._beside(values, known)
 
-    def _rounded(self, dims: Sequence[_Basis]) -> Iterator[tuple[_Basis, _Basis]]:
-        """Quotients of each dim, of which the slope is the divisor, and that dim: multiples near
-        it."""
-        for d, c in itertools.product(dims, self.candidates[self.candidates <= _NEAR].tolist()):
-            for up in (c - 1, 0):
+    @functools.cached_property
+    def _dims(self) -> list[_Basis]:
+        return [basis for basis in self.bases if basis.formula.op == "dim"]
+
+    @functools.cached_property
+    def _rounded(self) -> _Sums:
+        """Differences of each dim and a multiple near it, whether or not a number tells that."""
+        quotients = []
+        for d, c in itertools.product(self._dims, self.candidates.tolist()):
+            for up in (c - 1, 0) if c <= _NEAR else ():
                 made = (d.formula + up) // c
                 if isinstance(made, Formula):
-                    x = np.asarray(made.at(self.sizes), np.int64)
-                    yield _Basis(made, x, np.array([c], np.int64)), d
+                    x = (d.x + up) // c
+                    quotients.append(_Basis(made, x, np.array([c], np.int64)))
+        return _Sums.of(quotients, self._dims, -1)
+
+    def _of_sums(self, values: Array, sums: _Sums) -> Iterator[Formula | int]:
+        """Quotients of sums."""
+        for sign in (1, -1):
+            for basis in sums.rising(sign * values):
+                for made in self._quotients(basis, sign * values, True):
+                    yield made * sign
+
+    def _beside(self, values: Array, known: Sequence[Formula | int]) -> list[Formula | int]:
+        """A line of a known number, or the sum of one and a step of a dim."""
+        found: dict[bytes, tuple[Formula | int, Array]] = {}
+        for formula in known:
+            x = np.asarray(evaluated(formula, self.sizes), np.int64)
+            found.setdefault((x - x[0]).tobytes(), (formula, x))
+        for formula, x in found.values():
+            if (same := _line(x, values)) is not None:
+                return [formula * same[0] + same[1]]
+        return [
+            formula * sign + made
+            for formula, x in found.values()
+            for sign, d in itertools.product((1, -1), self._dims)
+            for find in (self._quotients, self._limited)
+            for made in find(d, values - sign * x, True)
+        ]
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         limit = int(v.max())
