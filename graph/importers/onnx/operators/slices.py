@@ -60,7 +60,7 @@ def _slice(call: Call) -> Value:
     if 0 in steps:
         raise call.unsupported(f"its steps are {steps}; none may be 0")
     axes = call.checked_axes(axes, len(shape))
-    vary = call.may_vary(1) | call.may_vary(2)
+    vary = np.broadcast_to(call.may_vary(1) | call.may_vary(2), len(ends))
     for start, end, at, step, varies in zip(starts, ends, axes, steps, vary.tolist()):
         value = take(
             call,
@@ -184,14 +184,15 @@ def _pad(call: Call) -> Value:
     if mode == "constant":
         return _surrounded(call, value, pads, fill)
     for axis, sides in pads.items():
-        value = _continued(call, value, axis, sides, mode)
+        if any(side.width or side.varies for side in sides):
+            value = _continued(call, value, axis, sides, mode)
     return value
 
 
 @dataclass(frozen=True)
 class _Side:
-    """Elements more at an end of an axis, fewer if negative. Where they `vary` with open sizes,
-    there is one form for all, also where they are none."""
+    """Elements more at an end of an axis, fewer if negative. Where that `varies` with open
+    sizes, there is one form for all, also where they are none."""
 
     width: int
     varies: bool
