@@ -7,8 +7,8 @@ A number of a tree is, of some product x of dims, by the way that trees are lowe
 or the negative of one of these. x may also be a sum of such products, as the elements of a padded
 array of two open axes, the product of two other numbers, a quotient that another number is made
 of, a sum of multiples of such a quotient and a dim, or the lesser of two dims. A number may be the
-sum of another one and a step, too. A divisor c is a product of numbers that the program is made of:
-register tiles, blocks, strides.
+sum of another one and a step, too. A divisor c is a product of numbers that the program is made
+of: register tiles, blocks, strides.
 """
 
 from __future__ import annotations
