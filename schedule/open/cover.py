@@ -116,7 +116,7 @@ def completed(
             )
         tries: list[tuple[dict[str, int], Iterable[Config]]] = []
         if len(dims) >= _CROWDED or len(made) >= MOST_PROGRAMS // 3:
-            tries.append((least := _least(dims, left), choose(least)))
+            tries += [(least, choose(least)) for least in _small(dims, left)]
         tries.append((left, _clipped(workload, made, left)))
         tries += [(sizes, choose(sizes)) for sizes in (_smaller(dims, left, 2), left)]
         for sizes, configs in tries:
@@ -275,12 +275,12 @@ def gap(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> tuple[Dim, ...] | None:
     return tuple(found)
 
 
-def _least(dims: tuple[Dim, ...], sizes: Mapping[str, int]) -> dict[str, int]:
-    """The least sizes; the next ones where some are not the least. A program for these is right
-    for most, but for those with an axis of one element, which it does not have."""
-    return {
-        d.name: d.low if sizes[d.name] == d.low else min(d.high, d.low + d.multiple) for d in dims
-    }
+def _small(dims: tuple[Dim, ...], sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    """Small sizes, a few steps above the least where some are not the least. A program for these
+    is right for most, but for those with an axis of one element, which it does not have: strides
+    may make one of a few."""
+    steps = ({d.name: min(sizes[d.name], d.low + n * d.multiple) for d in dims} for n in (1, 2, 4))
+    return [*{tuple(s.values()): s for s in steps}.values()]
 
 
 def rules(

@@ -61,8 +61,8 @@ class Family:
 
     @functools.cached_property
     def parts(self) -> tuple[Formula, ...]:
-        """The quotients and products in its numbers, and the products of extents that may become
-        one loop: those of its programs follow these."""
+        """The quotients and products in its numbers, the extents that are sums with such, and the
+        products of extents that may become one loop: those of its programs follow these."""
         found: dict[str, Formula] = {}
 
         def see(x: Any) -> Any:
@@ -72,7 +72,9 @@ class Family:
 
         numbered(self.form, see)
         for tensor in self.form["tensors"]:
-            found.update((str(made), made) for made in _joined(tensor["shape"]))
+            for made in (*_joined(tensor["shape"]), *map(_sum_in, tensor["shape"])):
+                if made is not None:
+                    found[str(made)] = made
         return tuple(found.values())
 
     @property
@@ -87,6 +89,16 @@ class Family:
             form = numbered(self.form, lambda x: int(evaluated(x, sizes)))
             self._made[key] = Workload.from_json(form)
         return self._made[key]
+
+
+def _sum_in(extent: Any) -> Formula | None:
+    """The sum of formulas, one of them made of quotients, of which an extent is a line."""
+    while isinstance(extent, Formula) and extent.op in ("add", "mul"):
+        inner = [x for x in extent.args if isinstance(x, Formula)]
+        if len(inner) > 1:
+            return extent if extent.op == "add" and extent.parts() else None
+        (extent,) = inner
+    return None
 
 
 def _joined(shape: Sequence[Any]) -> Iterator[Formula]:

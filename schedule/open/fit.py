@@ -5,9 +5,10 @@ A number of a tree is, of some product x of dims, by the way that trees are lowe
     k·x + t        or        k·x + t + s·⌊(a·x + b) / c⌋        or the lesser of that and a limit,
 
 or the negative of one of these. x may also be a sum of such products, as the elements of a padded
-array of two open axes, the product of two other numbers, or a quotient that another number is made
-of. Beside a multiple of such a quotient may stand another quotient. A divisor c is a product of
-numbers that the program is made of: register tiles, blocks, strides.
+array of two open axes, the product of two other numbers, a quotient that another number is made
+of, a sum of multiples of such a quotient and a dim, or the lesser of two dims. A number may be the
+sum of another one and a step, too. A divisor c is a product of numbers that the program is made
+of: register tiles, blocks, strides.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from loopwright.schedule.tree.formula import Formula, evaluated, lesser
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 _DEGREE = 2
+_NEAR = 64  # the greatest divisor of a multiple that no other number tells
 
 
 def products(dims: Sequence[Dim]) -> list[Formula]:
@@ -75,6 +77,47 @@ class _Basis:
         return bool((steps >= 0).all() and not steps[np.diff(x) == 0].any())
 
 
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums `s·x + t·y` of multiples of two formulas, a row of values for each."""
+
+    terms: list[tuple[Formula, int, Formula, int]]
+    rows: Array
+
+    @staticmethod
+    def of(first: Sequence[_Basis], second: Sequence[_Basis], *signs: int) -> _Sums:
+        """Sums of each of the first and each of the second that the first one follows, by their
+        slopes, the second of these signs."""
+        pairs = [
+            (q, d)
+            for q, d in itertools.product(first, second)
+            if d.formula.dims() <= q.formula.dims()
+        ]
+        terms = [
+            (q, s, d, t * sign)
+            for q, d in pairs
+            for s in q.slopes.tolist()
+            for t in d.slopes.tolist()
+            for sign in signs
+        ]
+        rows = [s * q.x + t * d.x for q, s, d, t in terms]
+        made = [(q.formula, s, d.formula, t) for q, s, d, t in terms]
+        return _Sums(made, np.array(rows, np.int64))
+
+    def rising(self, v: Array) -> Iterator[_Basis]:
+        """The sums of which values are a function that nowhere falls."""
+        if not self.terms:
+            return
+        order = np.argsort(self.rows, axis=1, kind="stable")
+        steps, of_sums = np.diff(v[order]), np.diff(np.take_along_axis(self.rows, order, axis=1))
+        good = (steps >= 0).all(axis=1) & ~((steps > 0) & (of_sums == 0)).any(axis=1)
+        for k in np.flatnonzero(good).tolist():
+            q, s, d, t = self.terms[k]
+            made = q * s + d * t
+            if isinstance(made, Formula):
+                yield _Basis(made, self.rows[k], np.array([1], np.int64))
+
+
 class Fit:
     """Finds formulas for numbers known at the same sizes.
 
@@ -94,7 +137,7 @@ class Fit:
         self.columns = np.unique(table, axis=1).T
         self.bases = [*map(self._basis, (*known, *products(dims)))]
         if len(dims) > 1:
-            sums = (self._sum(c) for c in self.columns)
+            sums = (self._sum(c, self.bases) for c in self.columns)
             self.bases += [self._basis(x) for x in sums if x is not None]
 
     def _basis(self, formula: Formula) -> _Basis:
@@ -121,7 +164,8 @@ class Fit:
             elif (other := self._line(values, bases)) is not None:
                 made.append(other)
             else:
-                made += self._stepped(values, bases) or self._beside(values, bases)
+                made += self._stepped(values, bases) or self._mixed(values, bases, simplest)
+                simplest += made[:1]
         return found
 
     def _line(self, values: Array, bases: Iterable[_Basis]) -> Formula | int | None:
@@ -133,16 +177,16 @@ class Fit:
                 return basis.formula * line[0] + line[1]
         return None
 
-    def _sum(self, values: Array) -> Formula | None:
-        """A sum of several products with whole coefficients, if these values are one."""
-        rows = np.stack([*(basis.x for basis in self.bases), np.ones_like(values)], axis=1)
+    def _sum(self, values: Array, bases: Sequence[_Basis]) -> Formula | None:
+        """A sum of several formulas with whole coefficients, if these values are one."""
+        rows = np.stack([*(basis.x for basis in bases), np.ones_like(values)], axis=1)
         scale = np.maximum(np.abs(rows).max(axis=0), 1)  # a remainder may be 0 at all of them
         weights = np.linalg.lstsq(rows / scale, values, rcond=None)[0] / scale
         whole = np.rint(weights).astype(np.int64)
         if np.count_nonzero(whole[:-1]) < 2 or (rows @ whole != values).any():
             return None
         total: Formula | int = int(whole[-1])
-        for basis, weight in zip(self.bases, whole[:-1], strict=True):
+        for basis, weight in zip(bases, whole[:-1], strict=True):
             total = basis.formula * int(weight) + total
         return total if isinstance(total, Formula) else None
 
@@ -184,16 +228,71 @@ class Fit:
             if _line(basis.x, values) is None:
                 yield from self._quotients(basis, values, True)
 
-    def _beside(self, values: Array, bases: Iterable[_Basis]) -> Iterator[Formula | int]:
-        """A multiple of a quotient of another number, and a quotient: what half of the padding to
-        a multiple adds, `4·⌊(n + 7) / 8⌋ - ⌊(n + 1) / 2⌋`."""
-        for basis in bases:
-            slopes = {part for s in basis.slopes.tolist() for part in (s, s // 2) if part}
-            for slope, own, sign in itertools.product(sorted(slopes), self.bases, (1, -1)):
-                for other in (1, -1):
-                    rest = other * (values - sign * slope * basis.x)
-                    for made in self._quotients(own, rest, True):
-                        yield basis.formula * (sign * slope) + made * other
+    def _mixed(
+        self, values: Array, others: Sequence[_Basis], known: Sequence[Formula | int]
+    ) -> list[Formula | int]:
+        """Formulas that are no line or step of one other: sums of a quotient, or the lesser of two
+        dims, and a dim, and quotients of these, as half of the padding to a multiple,
+        `(8·⌊(n + 7) / 8⌋ - n) // 2`. Else a line of a `known` number, or that and a step."""
+        stepping = [b for b in (*self.bases, *others) if b.formula.op in ("floordiv", "min")]
+        for d, e in itertools.combinations(self._dims, 2):
+            least = lesser(d.formula, e.formula)
+            if isinstance(least, Formula):
+                stepping.append(self._basis(least))
+        found = [
+            made
+            for d in self._dims
+            for made in self._remainders(replace(d, slopes=2 * d.slopes), values, True)
+        ]
+        if (line := self._line(values, stepping)) is not None:
+            found.append(line)
+        for q, d in itertools.product(stepping, self._dims):
+            if (total := self._sum(values, [q, d])) is not None:
+                found.append(total)
+        found += self._of_sums(values, _Sums.of(stepping, self._dims, 1, -1))
+        if not found:
+            found += self._of_sums(values, self._rounded)
+        return found or self._beside(values, known)
+
+    @functools.cached_property
+    def _dims(self) -> list[_Basis]:
+        return [basis for basis in self.bases if basis.formula.op == "dim"]
+
+    @functools.cached_property
+    def _rounded(self) -> _Sums:
+        """Differences of each dim and a multiple near it, whether or not a number tells that."""
+        quotients = []
+        for d, c in itertools.product(self._dims, self.candidates.tolist()):
+            for up in (c - 1, 0) if c <= _NEAR else ():
+                made = (d.formula + up) // c
+                if isinstance(made, Formula):
+                    x = (d.x + up) // c
+                    quotients.append(_Basis(made, x, np.array([c], np.int64)))
+        return _Sums.of(quotients, self._dims, -1)
+
+    def _of_sums(self, values: Array, sums: _Sums) -> Iterator[Formula | int]:
+        """Quotients of sums."""
+        for sign in (1, -1):
+            for basis in sums.rising(sign * values):
+                for made in self._quotients(basis, sign * values, True):
+                    yield made * sign
+
+    def _beside(self, values: Array, known: Sequence[Formula | int]) -> list[Formula | int]:
+        """A line of a known number, or the sum of one and a step of a dim."""
+        found: dict[bytes, tuple[Formula | int, Array]] = {}
+        for formula in known:
+            x = np.asarray(evaluated(formula, self.sizes), np.int64)
+            found.setdefault((x - x[0]).tobytes(), (formula, x))
+        for formula, x in found.values():
+            if (same := _line(x, values)) is not None:
+                return [formula * same[0] + same[1]]
+        return [
+            formula * sign + made
+            for formula, x in found.values()
+            for sign, d in itertools.product((1, -1), self._dims)
+            for find in (self._quotients, self._limited)
+            for made in find(d, values - sign * x, True)
+        ]
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         limit = int(v.max())

@@ -21,6 +21,7 @@ _DRAWN = 24  # sizes at which a structure is made first
 _AGAIN = 8  # sizes at which one is made first whose form is known
 _ALL = 64  # sizes of a box, all of which are tried: a formula of a few may miss one of them
 _STEPS = 1  # of a formula's last and other steps, around which it is made again
+_TURNS = 4  # the same of one that rises and falls, of which more would fit by chance
 _ROUNDS = 8
 _MOST_ROUNDS = 64
 _COMPARED = 1 << 12  # sizes along an edge of a box at which formulas are compared
@@ -233,10 +234,12 @@ class Unification(ABC):
                 steps = {}
                 for formula in stepping:
                     numbers = np.broadcast_to(formula.at(grid), values.shape)
-                    second = np.flatnonzero(np.diff(numbers, n=2)) + 1
-                    steps[second.tobytes()] = second
-                for second in steps.values():
-                    some = rng.choice(second, min(_STEPS, len(second)), replace=False)
+                    rise = np.diff(numbers)
+                    second = np.flatnonzero(np.diff(rise)) + 1
+                    turns = (rise > 0).any() and (rise < 0).any()
+                    steps[second.tobytes()] = second, _TURNS if turns else _STEPS
+                for second, most in steps.values():
+                    some = rng.choice(second, min(most, len(second)), replace=False)
                     for s in {*second[-_STEPS:], *some}:
                         for value in values[max(s - 1, 0) : s + 2]:
                             tried.append((*ends[:at], int(value), *ends[at + 1 :]))

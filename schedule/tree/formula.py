@@ -57,11 +57,13 @@ class Formula:
         return frozenset().union(*(x.dims() for x in self.args if isinstance(x, Formula)))
 
     def parts(self) -> tuple[Formula, ...]:
-        """The quotients that it is made of, and the products of these, each once."""
+        """The quotients that it is made of, the products of these, and what is the lesser of two
+        formulas, each once."""
         formulas = [x for x in self.args if isinstance(x, Formula)]
         inside = [part for x in formulas for part in x.parts()]
         product = self.op == "mul" and len(formulas) > 1 and bool(inside)
-        own = (self,) if self.op == "floordiv" or product else ()
+        lesser_of_two = self.op == "min" and len(formulas) > 1
+        own = (self,) if self.op == "floordiv" or product or lesser_of_two else ()
         return tuple({str(part): part for part in (*own, *inside)}.values())
 
     def __add__(self, other: Formula | int) -> Formula | int:

@@ -19,6 +19,15 @@ def pairs(z):
     return np.stack([z.real, z.imag], -1)
 
 
+def test_a_slice_cuts_every_axis_that_it_names():
+    x = drawn(5, 6, 7)
+    known = {"starts": [1, -5, 6], "ends": [4, 6, 0], "axes": [0, 1, 2], "steps": [2, 1, -2]}
+    known = {name: np.array(numbers) for name, numbers in known.items()}
+    np.testing.assert_array_equal(computed("Slice", {"x": x}, known), x[1:4:2, -5:6, 6:0:-2])
+    got = computed("Slice", {"x": x}, opset=9, starts=[1, 2], ends=[4, 6])
+    np.testing.assert_array_equal(got, x[1:4, 2:6])
+
+
 @pytest.mark.parametrize("length", [5, 7, 9])
 @pytest.mark.parametrize("inverse", [0, 1])
 def test_a_fourier_transform_of_complex_samples(length, inverse):

@@ -7,6 +7,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.graph.errors import ModelError
+from tests.graph.modules import Function
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -99,25 +100,30 @@ def test_windows_slide_by_steps():
 
 def test_a_result_may_have_the_product_of_two_sizes_or_the_lesser_of_two(tmp_path):
     def results(x):
-        return x.flatten(0, 1), x[:, :10], x.flatten(0, 1)[-5:]
+        return x.flatten(0, 1), x[:, :6], x.flatten(0, 1)[-5:], x[:, : x.shape[0]] + 1
 
-    shape = (lw.dim("b", 2, 3), lw.dim("n", 6, 12), 3)
-    sizes = [{"b": b, "n": n} for b, n in ((2, 6), (3, 9), (2, 10), (3, 12))]
+    shape = (lw.dim("b", 3, 5), lw.dim("n", 4, 8), 3)
+    sizes = [{"b": b, "n": n} for b, n in ((3, 4), (5, 4), (3, 8), (5, 5))]
     built = check(results, shape, sizes)
     loaded = lw.load(built.export(tmp_path / "net.so"))
-    x = np.random.default_rng(0).standard_normal((3, 11, 3)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((5, 7, 3)).astype(np.float32)
     for a, b in zip(loaded(x), results(torch.tensor(x)), strict=True):
         np.testing.assert_array_equal(a, b)
     assert "float32[(b * n), 3]" in str(loaded)
-    assert "min(n, 10)" in str(loaded)
+    assert "min(n, 6)" in str(loaded)
+    assert "min(b, n)" in str(loaded)
     assert "float32[(b * n)][3]" in (tmp_path / "net.h").read_text()
-    view, cut, last = (np.zeros(s, np.float32) for s in ((33, 3), (3, 10, 3), (5, 3)))
-    pointers = (ctypes.c_void_p(a.ctypes.data) for a in (x, view, cut, last))
-    sizes = (ctypes.c_int64(n) for n in (3, 11))
+    x = x[:, :4].copy()
+    outputs = view, cut, last, less = [
+        np.zeros(s, np.float32) for s in ((20, 3), (5, 4, 3), (5, 3), (5, 4, 3))
+    ]
+    pointers = (ctypes.c_void_p(a.ctypes.data) for a in (x, *outputs))
+    sizes = (ctypes.c_int64(n) for n in (5, 4))
     assert ctypes.CDLL(tmp_path / "net.so").net(*sizes, *pointers) == 0
-    np.testing.assert_array_equal(cut, x[:, :10])
-    np.testing.assert_array_equal(view, x.reshape(33, 3))
+    np.testing.assert_array_equal(cut, x[:, :6])
+    np.testing.assert_array_equal(view, x.reshape(20, 3))
     np.testing.assert_array_equal(last, view[-5:])
+    np.testing.assert_array_equal(less, x + 1)
 
 
 def test_images_grow_by_the_fractions_that_torch_takes():
@@ -170,3 +176,22 @@ def test_an_axis_that_squeeze_removes_at_one_size_is_refused():
 
 def test_distances_are_those_of_any_number_of_rows():
     check(lambda x: torch.cdist(x, x[:3]), (lw.dim("n", 4, 40), 3), lengths(4, 25, 26, 40))
+
+
+def test_updates_of_open_number_are_scattered_and_axes_cut_into_parts():
+    def parts(x, places):
+        n = x.shape[1]
+        turned = (torch.arange(n) + places[:, :1]) % n
+        sums = torch.zeros(3, 8).scatter_add(1, places, x)
+        rows = torch.zeros(8, 3).index_put((places[0] - 8,), x.T, accumulate=True)
+        some = x.chunk(2, 1)[1], torch.tensor_split(x, 3, 1)[1]
+        return sums, rows, x.scatter(1, turned, x), *some, F.pad(x, (0, n % 4))
+
+    n = lw.dim("n", 4, 12)
+    given = lw.tensor("x", (3, n)), lw.tensor("places", (3, n), "int64")
+    built = lw.build_model(Function(parts), given, threads=1)
+    for size in range(4, 13):
+        x, places = torch.randn(3, size), torch.randint(0, 8, (3, size))
+        torch.testing.assert_close(built(x, places), parts(x, places), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ModelError, match="n=4"):  # of which torch makes two parts
+        lw.build_model(Function(lambda x: x.chunk(3, 1)[0]), given[:1], threads=1)

@@ -181,9 +181,13 @@ def test_a_padding_that_has_no_element_at_some_sizes_is_one_step_at_all():
         rows = F.pad(x, (0, more)).view(2, -1, 4).sum(-1)
         middle = F.pad(x, (more // 2, more - more // 2), value=1.5)
         ends = F.pad(x[None], (0, more), mode="reflect"), F.pad(x[None], (more, 0), "replicate")
+        odd = (5 - n % 5) % 5
+        around = [F.pad(x, (odd // 2, odd - odd // 2), m) for m in ("reflect", "circular")]
+        pool = F.max_pool1d(F.pad(x, (-(n % 5), 0)), 5)
         less = x[:, ::2].repeat_interleave(2, 1)
         image = conv(F.pad(x, (0, more)))[:, :n]
-        return rows, middle, *ends, F.pad(less, (0, n - less.shape[-1])) + x, image
+        same = F.pad(less, (0, n - less.shape[-1])) + x
+        return rows, middle, *ends, same, image, pool, *around
 
     built = lw.build_model(
         Function(paddings), (lw.tensor("x", (2, lw.dim("n", 5, 26))),), threads=1

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import add, and_
 from typing import Any
@@ -142,7 +142,8 @@ class Call:
     uses: how often a value is read, by its name.
     scaled: for results of linear operators with known weights: the same result, each channel
         times a factor and plus a summand.
-    sized: in a model of open axes, the names of known values that operators computed; else None.
+    sized: in a model of open axes, which elements of known values may be others at other sizes, by
+        name, all where none are named; else None.
     branch: computes a graph that is an attribute, given its inputs.
     step: makes functions of TVM's steps of the network, and returns what they give.
     loop: makes iterations a loop of the network, and returns what it gives; None where it cannot.
@@ -159,7 +160,7 @@ class Call:
     weights: Weights
     uses: Mapping[str, int]
     scaled: dict[Tensor, Callable[[Array, Array], Value]]
-    sized: Collection[str] | None
+    sized: Mapping[str, Array | bool] | None
     branch: Callable[[Any, Sequence[Value]], list[Value]]
     step: Callable[[Foreign], Sequence[Tensor]]
     loop: Callable[[Iterations], Results | None]
@@ -180,9 +181,12 @@ class Call:
         """Whether shapes are those of one size among several, at which the call has one form."""
         return self.sized is not None
 
-    def may_vary(self, number: int) -> bool:
-        """Return whether a known input may be another one at other sizes of open axes."""
-        return number < len(self.names) and self.names[number] in (self.sized or ())
+    def may_vary(self, number: int) -> Array:
+        """Return which elements of a known input may be others at other sizes of open axes."""
+        if self.sized is None or not self.has(number):
+            return np.zeros(1, bool)
+        given = self.sized.get(self.names[number], True)
+        return np.broadcast_to(given, np.shape(self.value(number)))
 
     def value(self, number: int) -> Value:
         """An input that must be given."""

@@ -29,6 +29,27 @@ def folded(node: Any, inputs: Sequence[Array | None], version: int) -> list[Arra
     return _by_reference(node, inputs, version)
 
 
+Marks = Array | bool
+"""Which elements of a known value may be others at other sizes of open axes."""
+
+
+def marked(
+    node: Any, inputs: Sequence[Array | None], marks: Mapping[str, Marks], version: int
+) -> Marks:
+    """The marks of the result of a node, given those of its inputs. Elements that it moves keep
+    theirs; others may vary where any input may. So may names that have no marks."""
+    own = [marks.get(name, bool(name)) for name in node.input]
+    moves = node.op_type in _MOVING and not node.domain
+    data = len(own) if node.op_type == "Concat" else 1
+    if not moves or any(map(np.any, own[data:])):
+        return any(map(np.any, own))
+    if all(isinstance(m, bool) and m == own[0] for m in own[:data]):
+        return own[0]
+    some = zip(own[:data], inputs)
+    given = [np.zeros(x.shape, np.int64) + m for m, x in some if x is not None]
+    return np.asarray(folded(node, [*given, *inputs[data:]], version)[0] != 0)
+
+
 def _by_reference(node: Any, inputs: Sequence[Array | None], version: int) -> list[Array]:
     import onnx
     from onnx.reference import ReferenceEvaluator
@@ -90,6 +111,12 @@ _UNLIKE: dict[str, int] = {
 }  # fmt: skip
 """Operators with rules of ours, and the version before which ONNX's reference computes something
 else than onnxruntime and torch: no absolute values, other windows, an axis too few."""
+
+_MOVING = frozenset(
+    ("Concat", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Cast",
+     "Flatten", "Expand", "Identity")
+)  # fmt: skip
+"""Operators whose results have the elements of the first input, or of all."""
 
 _QUICK: dict[str, Any] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Identity": np.array,

@@ -38,7 +38,7 @@ from loopwright.graph.importers.onnx.call import (
     identifier,
 )
 from loopwright.graph.importers.onnx.checks import check_node, dtype_of_input, not_as_defined
-from loopwright.graph.importers.onnx.fold import DRAWN, folded
+from loopwright.graph.importers.onnx.fold import DRAWN, Marks, folded, marked
 from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
@@ -59,12 +59,13 @@ class Graph:
     `definitions` are the tensors that each node defines, `names` the operators that they are of,
     `weights` the arrays behind constants. While it is `looping`, nodes of a loop's body are read.
     In a model of open axes `varying` are the names of known results that a call computes, and
-    `folded` has those that are computed now, by their names.
+    `folded` has those that are computed now, by their names, and `marks` which elements may vary.
     """
 
     versions: Mapping[str, int]
     varying: Collection[str] | None = None
     folded: dict[str, Array] = field(default_factory=dict)
+    marks: dict[str, Marks] = field(default_factory=dict)
     weights: Weights = field(default_factory=Weights)
     definitions: list[Part] = field(default_factory=list)
     scaled: dict[Tensor, Callable[[Array, Array], Value]] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class Graph:
         for weight in graph.initializer:
             if weight.name not in values:
                 values[weight.name] = numpy_helper.to_array(weight)
+                self.marks[weight.name] = False
         uses = Counter(outer)
         uses.update(_read_in(graph))
         uses.update(v.name for v in graph.output)
@@ -138,6 +140,8 @@ class Graph:
                 arrays = folded(node, known, version)
                 if inputs:
                     self.folded.update(zip(node.output, arrays))
+                if self.varying is not None:
+                    self.marks[node.output[0]] = marked(node, known, self.marks, version)
                 return [_as_known(x) for x in arrays]
             except ModelError:  # the reference lacks it, or has a fault
                 if key not in OPERATORS:
@@ -162,7 +166,7 @@ class Graph:
             self.weights,
             uses,
             self.scaled,
-            None if self.varying is None else self.folded,
+            None if self.varying is None else self.marks,
             branch,
             self._step,
             lambda iterations: self._loop(node.op_type.lower(), iterations),
@@ -242,18 +246,14 @@ class Graph:
         uses = Counter(name for n in nodes for name in n.input)
         uses.update(own.keys())
         uses.update(own.keys())  # what is outside may read them, too
-        saved, self.versions = (
-            self.versions,
-            {
-                **self.versions,
-                **{("" if o.domain in _OWN else o.domain): o.version for o in inner.opset_import},
-            },
-        )
+        saved = self.versions, self.marks
+        imported = {("" if o.domain in _OWN else o.domain): o.version for o in inner.opset_import}
+        self.versions, self.marks = {**self.versions, **imported}, {}
         shapes = {i: stated[o] for i, o in zip(inner.output, node.output) if o in stated}
         try:
             self.nodes(nodes, own, uses, shapes)
         finally:
-            self.versions = saved
+            self.versions, self.marks = saved
         return [own.get(name, np.zeros(0)) for name in inner.output][: len(node.output)]
 
 
@@ -395,6 +395,7 @@ def _written(
         dtype = dtype_of_input(value.name, kind.elem_type)
         if value.name not in fixed:
             tensors[value.name] = Tensor(identifier(value.name), shape, dtype)
+    graph.marks.update(dict.fromkeys(fixed, False))
     try:
         outputs = graph.run(model.graph, {**tensors, **fixed}, {})
     except NotKnown as reason:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.torch.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
 
 
 def for_all_sizes() -> Any:
     """A mode of torch in which these functions are replaced."""
     import torch
+    import torch.nn.functional as F  # noqa: N812
 
-    own: dict[Any, Callable[..., Any]] = {torch.cdist: _distances, torch.linspace: _linspace}
+    own: dict[Any, Callable[..., Any]] = {
+        torch.cdist: _distances,
+        torch.linspace: _linspace,
+        torch.max_pool1d: _max_pool1d,
+        F.max_pool1d: _max_pool1d,
+        F.pad: padded,
+        torch.chunk: _chunk,
+        torch.Tensor.chunk: _chunk,
+        torch.tensor_split: _tensor_split,
+        torch.Tensor.tensor_split: _tensor_split,
+    }
     return _mode({**own, **_pools(), **whole_recurrences()})
 
 
@@ -74,6 +86,57 @@ def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     import torch
 
     return torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
+
+
+def _chunk(x: Any, chunks: Any, dim: int = 0) -> Any:
+    """So many parts of an axis as are asked for. Torch makes fewer at some sizes, which the error
+    names."""
+    import torch
+
+    n = x.shape[dim]
+    if isinstance(n, int) or not isinstance(chunks, int):
+        return torch.chunk(x, chunks, dim)
+    size = (n + chunks - 1) // chunks
+    torch._check((chunks - 1) * size < n)
+    return _parts(x, dim, [size * k for k in range(chunks)])
+
+
+def _tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+    """Parts of an axis, the first ones longer by an element where the size is no multiple."""
+    import torch
+
+    n, count = x.shape[dim], indices_or_sections
+    if isinstance(n, int) or not isinstance(count, int):
+        return torch.tensor_split(x, count, dim)
+    sizes = [(n - k + count - 1) // count for k in range(count)]
+    return _parts(x, dim, [sum(sizes[:k]) for k in range(count)])
+
+
+def _parts(x: Any, dim: int, starts: Sequence[Any]) -> Any:
+    """The parts of an axis that begin at these places."""
+    ends = (*starts[1:], x.shape[dim])
+    return tuple(x.narrow(dim, start, end - start) for start, end in zip(starts, ends))
+
+
+def _max_pool1d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """A pool over one axis as one over two, of which torch counts the windows at any size."""
+    import torch.nn.functional as F  # noqa: N812
+
+    def pair(before: int, n: Any) -> tuple[int, int]:
+        return before, n[0] if hasattr(n, "__len__") else n
+
+    steps = pair(1, kernel_size if stride is None or stride == () else stride)
+    window = pair(1, kernel_size), steps, pair(0, padding), pair(1, dilation)
+    made = F.max_pool2d(x.unsqueeze(-2), *window, ceil_mode, return_indices)
+    return tuple(y.squeeze(-2) for y in made) if return_indices else made.squeeze(-2)
 
 
 def _adaptive_pool(

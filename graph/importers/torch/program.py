@@ -28,7 +28,7 @@ from loopwright.graph.importers.torch.inputs import (
     fixed_shapes,
 )
 from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes
-from loopwright.graph.importers.torch.quiet import quiet
+from loopwright.graph.importers.torch.quiet import quiet, suggesting
 
 _FIXING = re.compile(
     r"Constraints violated|Specializations|inconsistent min|specialized it"
@@ -226,7 +226,7 @@ def _traced_open(
     try:
         # 1 is a size like any other.
         oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)
-        with oblivious, for_all_sizes():
+        with oblivious, suggesting(), for_all_sizes():
             return _export(
                 module,
                 args,

@@ -1,10 +1,11 @@
-"""What torch logs beside its errors, hidden."""
+"""What torch says beside its errors, hidden or left out."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 
 @contextmanager
@@ -19,3 +20,25 @@ def quiet(least: int, *names: str) -> Iterator[None]:
     finally:
         for log, level in zip(logs, levels):
             log.setLevel(level)
+
+
+@contextmanager
+def suggesting() -> Iterator[None]:
+    """Let torch.export leave out what it suggests of sizes, where it fails to: a quotient of a
+    size that may be 1 alone is no `Dim`, and an error even where nothing is to be told."""
+    from torch.fx.experimental.symbolic_shapes import DimConstraints
+
+    name = "_process_derived_dim_roots"
+    whole = getattr(DimConstraints, name, None)  # None in another version of torch
+
+    def some(*args: Any) -> None:
+        with suppress(AssertionError):
+            whole(*args)  # type: ignore[misc]
+
+    if whole is not None:
+        setattr(DimConstraints, name, some)
+    try:
+        yield
+    finally:
+        if whole is not None:
+            setattr(DimConstraints, name, whole)

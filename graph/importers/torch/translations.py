@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.torch import images, recurrences, scans, special
+from loopwright.graph.importers.torch import images, paddings, recurrences, scans, special
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -42,6 +42,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
         **images.translations(),
+        **paddings.translations(),
         **recurrences.translations(),
     }
 

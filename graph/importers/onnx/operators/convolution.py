@@ -78,7 +78,8 @@ def around(call: Call, x: Tensor, pads: Pads, fill: float = 0) -> Tensor:
 
     def body(*axes: Index) -> Expr:
         tests = []
-        for i, n, (before, _) in zip(axes[2:], shape[2:], pads):
+        # An axis without a test may be a loop around steps, at some sizes.
+        for i, n, (before, _) in zip(axes, shape, widths):
             tests += [i >= before, i < before + n]
         at = [i - before for i, (before, _) in zip(axes, widths)]
         return f.where(all_of(tests), x[tuple(at)], number(fill, str(x.dtype)))

@@ -131,7 +131,7 @@ def _div(call: Call) -> Value:
     call = _aligned(call)
     if is_float(call.dtype()):
         divisor = call.value(1)
-        if isinstance(divisor, np.ndarray) and divisor.size == 1 and not call.may_vary(1):
+        if isinstance(divisor, np.ndarray) and divisor.size == 1 and not call.may_vary(1).any():
             number = float(divisor.reshape(-1)[0])
             if _exact_reciprocal(number):
                 return call.each(lambda a: a * (1 / number), 0)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl import functions as f
+from loopwright.dsl.dtypes import identity
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor, pad
@@ -22,6 +23,7 @@ from loopwright.graph.importers.onnx.call import (
     Array,
     Call,
     Value,
+    all_of,
     define,
     gathered,
     number,
@@ -31,7 +33,10 @@ from loopwright.graph.importers.onnx.call import (
 from loopwright.graph.importers.onnx.foreign import of_operator
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
-LIMIT = "at places that are known at a call only, TVM's function writes, in one thread"
+LIMIT = (
+    "at places that are known at a call only, TVM's function writes, in one thread; with open "
+    "axes each element looks through all updates"
+)
 _MOST_ROUNDS = 4
 """Updates of one place beyond which a table for each round of them is too many."""
 _JOIN: dict[str, Callable[[Any, Any], Any]] = {
@@ -41,6 +46,10 @@ _JOIN: dict[str, Callable[[Any, Any], Any]] = {
     "max": f.max,
     "min": f.min,
 }
+_REDUCE = {"sum": f.sum, "prod": f.prod, "max": f.max, "min": f.min}
+_MOST_TESTS = 1 << 26
+"""Tests of elements and updates beyond which a function of TVM's writes."""
+Axes = tuple[Index, ...]
 
 
 @operator("ScatterElements", "Scatter", limit=LIMIT)
@@ -55,6 +64,17 @@ def _scatter_elements(call: Call) -> Value:
         made = _at_known_places(call, np.ravel_multi_index(tuple(grid), shape))
         if made is not None:
             return made
+    elif _searches(call, own[axis]) and all(
+        n == m for d, (n, m) in enumerate(zip(own, shape)) if d != axis
+    ):
+        updates = call.tensor(2)
+
+        def hit(i: Axes, k: Index) -> Expr:
+            return _names(indices[(*i[:axis], k, *i[axis + 1 :])], i[axis], shape[axis])
+
+        return _searched(
+            call, own[axis], hit, lambda i, k: gathered(updates, *i[:axis], k, *i[axis + 1 :])
+        )
     return _along(call, call.value(0), indices, call.value(2), axis, _how(call))
 
 
@@ -74,6 +94,13 @@ def _scatter_nd(call: Call) -> Value:
         made = _at_known_places(call, rows.reshape(-1, 1) * inner + np.arange(inner))
         if made is not None:
             return made
+    elif len(outer) == 1 and _searches(call, outer[0]):
+        updates = call.tensor(2)
+
+        def hit(i: Axes, k: Index) -> Expr:
+            return all_of([_names(indices[k, d], i[d], n) for d, n in enumerate(places)])
+
+        return _searched(call, outer[0], hit, lambda i, k: gathered(updates, k, *i[depth:]))
     inputs = [call.value(n) for n in range(3)]
     part = of_operator(call, "ScatterND", inputs, _VERSION, reduction=_how(call))
     (made,) = call.step(part)
@@ -129,6 +156,45 @@ def _along(
 
 def _how(call: Call) -> str:
     return str(call.get("reduction", "none"))
+
+
+def _searches(call: Call, count: int) -> bool:
+    """Return whether each element may look through so many updates, which has one form at all open
+    sizes."""
+    return call.open and count * math.prod(call.shape()) <= _MOST_TESTS
+
+
+def _names(place: Expr, index: Index, extent: int) -> Expr:
+    """Return whether an element that counts from either end of an axis names a place there."""
+    at = f.cast(as_expr(index), place.dtype)
+    return f.equal(f.where(place < 0, place + extent, place), at)
+
+
+def _searched(
+    call: Call, count: int, hit: Callable[[Axes, Index], Expr], new: Callable[[Axes, Any], Expr]
+) -> Tensor:
+    """The data of a call, each element joined with those of `count` updates that hit it, or
+    replaced by the last of these."""
+    data, how, shape = call.tensor(0), _how(call), call.shape()
+    reducer = {"add": "sum", "mul": "prod", "none": "max"}.get(how, how)
+    dtype = "int32" if how == "none" else data.dtype
+
+    def joined(*i: Index) -> Expr:
+        k = Index("update", count)
+        own = as_expr(k) if how == "none" else new(i, k)
+        nothing = number(identity(reducer, dtype), dtype)
+        result: Expr = _REDUCE[reducer](f.where(hit(i, k), own, nothing))
+        return result
+
+    total = define("updates", shape, joined)
+
+    def body(*i: Index) -> Expr:
+        if how == "none":
+            return f.where(total[i] >= 0, new(i, f.max(total[i], 0)), data[i])
+        result: Expr = _JOIN[how](data[i], total[i])
+        return result
+
+    return define("scatter", shape, body)
 
 
 def _checked(call: Call, indices: Array, extent: int) -> Array:

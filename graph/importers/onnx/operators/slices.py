@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from loopwright.dsl import functions as f
-from loopwright.dsl.expr import Expr
+from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Affine, Index, as_affine
-from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Array,
     Call,
@@ -61,14 +60,15 @@ def _slice(call: Call) -> Value:
     if 0 in steps:
         raise call.unsupported(f"its steps are {steps}; none may be 0")
     axes = call.checked_axes(axes, len(shape))
-    for start, end, at, step in zip(starts, ends, axes, steps):
+    vary = np.broadcast_to(call.may_vary(1) | call.may_vary(2), len(ends))
+    for start, end, at, step, varies in zip(starts, ends, axes, steps, vary.tolist()):
         value = take(
             call,
             value,
             at,
             np.arange(shape[at])[slice(*_bounds(start, end, step, shape[at]))],
             "slice",
-            call.may_vary(1) or call.may_vary(2),
+            varies,
         )
     return value
 
@@ -173,72 +173,107 @@ def _pad(call: Call) -> Value:
     axes = call.checked_axes(axes, rank)
     if len(given) != 2 * len(axes):
         raise call.unsupported(f"its pads are {given}; each of {len(axes)} axes has two")
-    pads = {a: (given[n], given[n + len(axes)]) for n, a in enumerate(axes)}
     fill = call.optional(2)
     if fill is None:
         fill = np.asarray(call.get("value", 0.0), call.dtype())
-    return padded(call, value, pads, call.get("mode", "constant"), fill)
+    mode, marks = call.get("mode", "constant"), call.may_vary(1)
+    if mode == "constant":  # an axis without a test may be a loop around steps, at some sizes
+        marks = np.full(len(given), marks.any())
+    widths = [*map(_Side, given, np.broadcast_to(marks, len(given)).tolist())]
+    pads = {a: (widths[n], widths[n + len(axes)]) for n, a in enumerate(axes)}
+    if mode == "constant":
+        return _surrounded(call, value, pads, fill)
+    for axis, sides in pads.items():
+        if any(side.width or side.varies for side in sides):
+            value = _continued(call, value, axis, sides, mode)
+    return value
 
 
-def _continued(value: Tensor, axis: int, widths: tuple[int, int], mode: str) -> Tensor:
-    """An axis with elements of its own around it: one form at all open sizes, also where a width
-    is 0."""
-    before, extent = widths[0], shape_of(value)[axis]
-    new = tuple(n + sum(widths) if d == axis else n for d, n in enumerate(shape_of(value)))
+@dataclass(frozen=True)
+class _Side:
+    """Elements more at an end of an axis, fewer if negative. Where that `varies` with open
+    sizes, there is one form for all, also where they are none."""
+
+    width: int
+    varies: bool
+
+    @property
+    def less(self) -> int:
+        return max(-self.width, 0)
+
+    @property
+    def more(self) -> int:
+        return max(self.width, 0)
+
+    @property
+    def tested(self) -> bool:
+        return self.varies or self.width > 0
+
+
+def _continued(
+    call: Call, value: Value, axis: int, sides: tuple[_Side, _Side], mode: str
+) -> Value:
+    """An axis with elements of its own around it."""
+    (before, after), extent = sides, shape_of(value)[axis]
+    width, kept = before.width, extent - before.less - after.less
+    if mode == "reflect" and max(width, after.width) >= kept:
+        raise call.unsupported(
+            f"its pads are {(width, after.width)} of an axis of {extent}; reflect allows less "
+            "than that"
+        )
+    if isinstance(value, np.ndarray) or not (before.varies or after.varies):
+        own = np.arange(before.less, extent - after.less)
+        places: Array = np.pad(own, (before.more, after.more), mode=mode)  # type: ignore[call-overload]
+        return take(call, value, axis, places, "pad")
 
     def body(*i: Index) -> Expr:
-        k = i[axis]
-        places: dict[str, tuple[Affine, Affine]] = {
-            "reflect": (before - k, 2 * (extent - 1) + before - k),
-            "edge": (as_affine(0), as_affine(extent - 1)),
-            "wrap": (k + (extent - before), k - (extent + before)),
-        }
-        first, own, last = (
-            gathered(value, *i[:axis], place, *i[axis + 1 :])
-            for place in (places[mode][0], k - before, places[mode][1])
-        )
-        return f.where(k < before, first, f.where(k < before + extent, own, last))
+        # A place that is computed has one form where a width is 0, and where it is not.
+        place = as_expr(i[axis] - width)
+        if mode == "wrap" and before.tested:
+            place = f.where(place < 0, place + extent - after.less, place)
+        if mode == "wrap" and after.tested:
+            place = f.where(place < extent, place, place - extent + before.less)
+        if mode == "edge":
+            place = f.max(place, 0) if before.tested else place
+            place = f.min(place, extent - 1) if after.tested else place
+        if mode == "reflect":
+            place = f.abs(place) if before.tested else place
+            place = extent - 1 - f.abs(extent - 1 - place) if after.tested else place
+        return gathered(value, *i[:axis], place, *i[axis + 1 :])
 
-    return define("pad", new, body)
+    return define("pad", _wider(value, {axis: sides}), body)
 
 
-def padded(
-    call: Call, value: Value, pads: dict[int, tuple[int, int]], mode: str, fill: Value
+def _surrounded(
+    call: Call, value: Value, pads: Mapping[int, tuple[_Side, _Side]], fill: Value
 ) -> Value:
     """A value with elements more, or less, at the ends of axes."""
-    varies = call.may_vary(1)  # widths that are 0 here may be more at other sizes
-    if not varies or mode != "constant":
-        for axis, (before, after) in pads.items():  # less, first
-            extent = shape_of(value)[axis]
-            kept = np.arange(extent)[max(-before, 0) : extent - max(-after, 0)]
-            value = take(call, value, axis, kept)
-        pads = {a: (max(b, 0), max(e, 0)) for a, (b, e) in pads.items() if varies or max(b, e) > 0}
-    if mode != "constant":
-        for axis, widths in pads.items():
-            extent = shape_of(value)[axis]
-            if mode == "reflect" and max(widths) >= extent:
-                raise call.unsupported(
-                    f"its pads are {widths} of an axis of {extent}; reflect allows less than that"
-                )
-            if varies and isinstance(value, Tensor):
-                value = _continued(value, axis, widths, mode)
-                continue
-            places: Array = np.pad(np.arange(extent), widths, mode=mode)  # type: ignore[call-overload]
-            value = take(call, value, axis, places, "pad")
+    own: dict[int, tuple[_Side, _Side]] = {}
+    for axis, (before, after) in pads.items():
+        if not (before.varies or after.varies):  # less, first
+            kept = np.arange(shape_of(value)[axis])[before.less :]
+            value = take(call, value, axis, kept[: len(kept) - after.less])
+            before, after = _Side(before.more, False), _Side(after.more, False)
+        if before.tested or after.tested:
+            own[axis] = before, after
+    if not own:
         return value
-    if not pads:
-        return value
-    old = shape_of(value)
-    new = tuple(n + sum(pads.get(d, (0, 0))) for d, n in enumerate(old))
+    old, new = shape_of(value), _wider(value, own)
     if 0 in old or 0 in new:
         return call.define(new, lambda *_: call.single(fill))
 
     def body(*i: Index) -> Expr:
         tests = []
-        for axis, (before, after) in pads.items():
-            tests += [i[axis] >= before] if before or varies else []
-            tests += [i[axis] < before + old[axis]] if after or varies else []
-        at = tuple(k - pads[d][0] if d in pads else k for d, k in enumerate(i))
+        for axis, (before, after) in own.items():
+            tests += [i[axis] >= before.width] if before.tested else []
+            tests += [i[axis] < before.width + old[axis]] if after.tested else []
+        at = tuple(k - own[d][0].width if d in own else k for d, k in enumerate(i))
         return f.where(all_of(tests), call.as_tensor(value)[at], call.single(fill))
 
     return define(f"{call.op.lower()}_pad", new, body)
+
+
+def _wider(value: Value, pads: Mapping[int, tuple[_Side, _Side]]) -> list[int]:
+    """The shape of a value with so much more at the ends of axes."""
+    more = {axis: before.width + after.width for axis, (before, after) in pads.items()}
+    return [n + more.get(axis, 0) for axis, n in enumerate(shape_of(value))]
