@@ -18,7 +18,13 @@ from pathlib import Path
 import click
 import numpy as np
 
-from loopwright.costmodel.sequence.decoders import BestFirst, Decoder, Nucleus, PrioritySampling
+from loopwright.costmodel.sequence.decoders import (
+    BestFirst,
+    Decoder,
+    Nucleus,
+    PrioritySampling,
+    Varied,
+)
 from loopwright.costmodel.sequence.examples import Group
 from loopwright.costmodel.sequence.grammar import Grammar
 from loopwright.costmodel.sequence.model import SequenceModel
@@ -45,6 +51,7 @@ DECODERS: dict[str, Decoder] = {
     "Priority Sampling, 3 branches": PrioritySampling(branches=3),
     "Priority Sampling, key of the prefix": PrioritySampling("joint"),
     "best-first": BestFirst(),
+    "greedy, then nucleus, T = 1.6": Varied(),
 }
 
 

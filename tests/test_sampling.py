@@ -63,7 +63,7 @@ def test_functions_of_a_file_share_the_values_of_a_parameter():
 
 
 def test_values_without_a_name_occur_once_each():
-    objects = ("c", [[], [], object()])
+    objects = ("c", [[], [], {}])
     kept = sampled(family("f", SEVEN, objects, share=0.01))
     assert len(kept) == 8
     assert len({id(k.callspec.params["c"]) for k in kept}) == 3

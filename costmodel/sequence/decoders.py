@@ -136,6 +136,18 @@ class PrioritySampling(Decoder):
 
 
 @dataclass(frozen=True)
+class Varied(Decoder):
+    """The greedy sample, then those of a flattened nucleus: among a few that are measured, one is
+    the better the less they are alike."""
+
+    temperature: float = 1.6
+
+    def samples(self, root: Node, rng: np.random.Generator) -> Iterator[Sample]:
+        yield from Greedy().samples(root, rng)
+        yield from Nucleus(self.temperature).samples(root, rng)
+
+
+@dataclass(frozen=True)
 class BestFirst(Decoder):
     """The most probable sequences, exactly, in order. Paths only lose probability."""
 
@@ -159,6 +171,7 @@ DECODERS: dict[str, Decoder] = {
     "greedy": Greedy(),
     "nucleus": Nucleus(),
     "priority": PrioritySampling(),
+    "varied": Varied(),
     "best-first": BestFirst(),
 }
 """Decoders by name, as they are without further options."""

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from loopwright.costmodel.sequence.decoders import Decoder
+from loopwright.costmodel.sequence.decoders import Decoder, Varied
 from loopwright.costmodel.sequence.examples import TAU
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.explore.strategies.encoded_space import EncodedSpace, Floats, Points
@@ -23,7 +23,7 @@ _FEWEST = 2
 
 
 class Sampled(Strategy):
-    """Measures what a sequence model proposes, the most confident samples first.
+    """Measures what a sequence model proposes, its most confident sample first.
 
     A model whose weights are exp(-(c / c_best - 1) / τ) says what a config costs: its probability
     falls with the cost. So as soon as costs are known, a Gaussian process learns by how much they
@@ -44,12 +44,12 @@ class Sampled(Strategy):
         """
         Parameters
         ----------
-        decoder: Priority Sampling by default.
+        decoder: by default the greedy sample, then various ones (`Varied`).
         corrected: whether costs change the order of what is left.
         default: whether the default config comes first.
         """
         super().__init__(encoded, rng)
-        self.proposals = Proposals(encoded, model, rng, decoder)
+        self.proposals = Proposals(encoded, model, rng, decoder or Varied())
         self.corrected = corrected
         self._logs = np.empty(0)
         if not default:

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from loopwright.costmodel.sequence.decoders import BestFirst, Nucleus
+from loopwright.costmodel.sequence.decoders import BestFirst, Nucleus, PrioritySampling, Varied
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.network import Network, shapes
 from loopwright.explore import search
@@ -72,7 +72,7 @@ def test_proposals_for_a_table_are_points_of_it(tmp_path):
 
 def test_the_default_comes_first_and_then_the_proposals_in_their_order():
     encoded = EncodedSpace(matmul_space())
-    asked = Sampled(encoded, np.random.default_rng(0), model()).ask(9)
+    asked = Sampled(encoded, np.random.default_rng(0), model(), PrioritySampling()).ask(9)
     assert (asked[:1] == encoded.default).all()
     expected = proposals(9)
     expected = expected[(expected != encoded.default).any(axis=1)][:8]
@@ -82,7 +82,7 @@ def test_the_default_comes_first_and_then_the_proposals_in_their_order():
 def test_without_the_default_the_proposals_come_first():
     encoded = EncodedSpace(matmul_space())
     strategy = Sampled(encoded, np.random.default_rng(0), model(), default=False)
-    assert (strategy.ask(5) == proposals(5)).all()
+    assert (strategy.ask(5) == proposals(5, Varied())).all()
 
 
 def test_costs_lead_to_the_optimum_of_a_table_sooner_than_the_order_alone(tmp_path):
@@ -91,7 +91,8 @@ def test_costs_lead_to_the_optimum_of_a_table_sooner_than_the_order_alone(tmp_pa
     needed = {}
     for corrected in (True, False):
         encoded = EncodedSpace(device.space, legal)
-        strategy = Sampled(encoded, np.random.default_rng(0), model(), corrected=corrected)
+        decoder = PrioritySampling()
+        strategy = Sampled(encoded, np.random.default_rng(0), model(), decoder, corrected)
         costs = []
         while min(costs, default=math.inf) > device.optimum:
             points = strategy.ask(4)
