@@ -4,8 +4,9 @@ python benchmarks/pass_counts.py FOLDER [--functions 2000] [--learn 2000] [--min
 
 Functions are the LLVM modules of drawn workloads, the kernel and what lays out its constants, by
 the default config and a drawn one, marked minsize as clang -Oz marks them. A random search finds a
-good list for each, drops what changes nothing, and tries the most useful lists on all. A sequence
-model learns from one half. Its samples are tried on the other, whose workloads it never saw.
+good list for each. In one half lists lose what changes nothing, the most useful of them are tried
+on all functions, and a sequence model learns. Its samples are tried on the other half, whose
+workloads it never saw.
 FOLDER keeps everything: the same command goes on, and prints the table of what there is.
 """
 
@@ -158,8 +159,8 @@ def without_addresses(ir: str) -> str:
     return "".join(parts)
 
 
-def search(bench: Bench, keys: list[str], lists: int) -> Rows:
-    """Random lists for each function, the best of them minimized."""
+def search(bench: Bench, keys: list[str], lists: int, minimize: bool) -> Rows:
+    """Random lists for each function, the best of them minimized where a model learns from it."""
     done = bench.store.read("random")
 
     def work(key: str) -> None:
@@ -170,7 +171,7 @@ def search(bench: Bench, keys: list[str], lists: int) -> Rows:
         if counts[0] is None:
             return
         best, elements = min(found, key=lambda pair: pair[0])
-        if best < counts[0]:
+        if minimize and best < counts[0]:
             elements = minimized(elements, lambda fewer: bench.count(ir, fewer) == best)
         row = {"key": key, "oz": counts[0], "best": best, "list": list(elements)}
         own = [[c, *e] for c, e in found if len(e) == 1]
@@ -294,7 +295,7 @@ def main(folder: Path, wanted: int, learning: int, lists: int, steps: int, minut
     """Search, learn, try and print, as far as the time goes."""
     bench = Bench(folder, minutes)
     keys = {"learn": draw(bench, "learn", learning), "test": draw(bench, "test", wanted)}
-    learn, test = (search(bench, keys[split], lists) for split in ("learn", "test"))
+    learn, test = (search(bench, keys[s], lists, minimize=s == "learn") for s in keys)
     if len(learn) < len(keys["learn"]):
         click.echo(f"{len(learn)} of {len(keys['learn'])} are searched: run the command again")
         return
