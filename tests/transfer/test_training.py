@@ -246,12 +246,19 @@ def test_the_shipped_sequence_model_proposes_for_targets_that_it_knows():
     for target in (AVX2, AVX512):
         encoded, proposer = (
             EncodedSpace(space(matmul(*NEW), target)),
-            find_proposer("auto", target),
+            find_proposer("auto", target)[0],
         )
         found = Proposals(encoded, proposer, np.random.default_rng(0)).first(30)
         assert len(np.unique(found, axis=0)) == 30
-    assert find_proposer(None, AVX2) is None
-    assert find_proposer("auto", resolve({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})) is None
+    assert find_proposer("auto", AVX2)[1] == "proposes configs by the shipped model x86-sequence"
+
+
+def test_a_missing_sequence_model_is_refused_by_what_left_it_out():
+    with pytest.raises(ModelError, match="transfer=None leaves out the shipped one"):
+        find_proposer(None, AVX2)
+    arm = resolve({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+    with pytest.raises(ModelError, match="shipped for target llvm aarch64-linux-gnu"):
+        find_proposer("auto", arm)
 
 
 def test_the_command_line_trains_and_judges(store, tmp_path):
