@@ -45,10 +45,10 @@ def either(
         given = held(cpu) if is_cpu else []
     gpus = [each for each in given if isinstance(each, GpuLibrary)]
     if not is_cpu or len(gpus) != len(given) or not gpus:
-        found = [type(x).__name__ for x in (cpu, *given)]
+        found = [_told(x) for x in (cpu, *given)]
         raise TargetError(
-            f"cpu={found[0]}, gpu={', '.join(found[1:]) or 'nothing'}: give a library of the "
-            "processor as cpu, and one of a GPU as gpu, such as "
+            f"cpu is {found[0]}, and gpu {', '.join(found[1:]) or 'nothing'}: give a library of "
+            "the processor as cpu, and one of a GPU as gpu, such as "
             'lw.build(workload, target="opencl")'
         )
     if isinstance(cpu, OpenLibrary):
@@ -60,6 +60,13 @@ def either(
             f"{len(gpus)} libraries of the GPU, and {cpu.signature} has one size: give one"
         )
     return _fixed(cpu, gpus[0], sums)
+
+
+def _told(given: Any) -> str:
+    """A library by the kind of its target, anything else by its type, for a message."""
+    if isinstance(given, Library):
+        return f"a library for {given.origin.target.split(' ')[0]}"
+    return type(given).__name__
 
 
 def _fixed(cpu: Library, gpu: GpuLibrary, sums: Mapping[str, Sum] | None) -> Either:

@@ -123,6 +123,11 @@ def test_libraries_of_other_devices_are_refused(libraries):
             either(**others)
 
 
+def test_libraries_of_wrong_devices_are_told_by_their_targets(libraries):
+    with pytest.raises(TargetError, match="cpu is a library for opencl, and gpu a library for l"):
+        either(cpu=libraries["gpu"], gpu=libraries["cpu"])
+
+
 def test_unlike_libraries_are_refused(libraries):
     with pytest.raises(ShapeError, match="build both of one workload"):
         either(cpu=lw.build(product(5)), gpu=libraries["gpu"])
