@@ -128,9 +128,10 @@ class Tuner:
                 f"{strategy!r}"
             )
         if feedback is not None and (strategy != "annealing" or reads_of(model) in SOURCES):
+            other = f"model={model!r}" if strategy == "annealing" else f"strategy={strategy!r}"
             raise TuningError(
                 "feedback is for strategy='annealing' and models of loop trees, not for "
-                f"strategy={strategy!r} or model={model!r}: leave it out"
+                f"{other}: leave it out"
             )
         chance, of_model = np.random.SeedSequence(seed).spawn(2)
         rng = np.random.default_rng(chance)

@@ -69,7 +69,7 @@ def test_a_base_is_no_model_of_records_that_are_too_few(file, groups, model):
     few = [
         dataclasses.replace(groups[0], features=groups[0].features[:3], costs=groups[0].costs[:3])
     ]
-    with pytest.raises(ModelError, match="3 records of 1 workloads are too few"):
+    with pytest.raises(ModelError, match="3 records of 1 workload: too few"):
         train(few, model, base=load_global(file))
 
 
