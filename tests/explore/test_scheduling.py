@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -248,6 +249,11 @@ def test_a_search_is_no_worse_than_its_start_repeats_and_ends(name):
     assert one.state.key == two.state.key
     assert [g for _, g in one.curve] == sorted(g for _, g in one.curve)
     assert len(one.state.splits) <= STEPS
+
+
+def test_a_result_of_a_search_is_shown_in_a_line():
+    found = search("greedy1", problem(), made_up(), 200, 5, Clock())
+    assert re.fullmatch(r"<Found \S.*: [\d.]+ GFLOP/s in [\d.]+ s>", repr(found))
 
 
 def test_wide_and_deep_searches_find_more_than_greedy_ones():
