@@ -84,7 +84,7 @@ class PassesTuned:
         tried = f"{counted(len(self.tried), 'list')} tried, {counted(codes, 'different code')}"
         tried = f"{tried}, {failed} failed"
         if not self.tried:
-            return "-O3 is kept: there was no time to try a list"
+            return "-O3 is kept: there was no time to try a list: give more minutes"
         if self.speedup is None:
             return f"-O3 is kept: no list is certainly faster; {tried}"
         return f"{self.speedup} times as fast as by -O3, by {self.passes}; {tried}"
