@@ -15,6 +15,7 @@ from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
+from loopwright.dsl.words import brief
 
 
 def either(
@@ -81,6 +82,6 @@ def _fixed(cpu: Library, gpu: GpuLibrary, sums: Mapping[str, Sum] | None) -> Eit
         )
     if sums is None:
         sums = measured(cpu, gpu)
-    if set(sums) != {"cpu", "gpu"}:
-        raise LibraryError(f"sums of {', '.join(sums) or 'nothing'}: give those of cpu and gpu")
+    if not isinstance(sums, Mapping) or set(sums) != {"cpu", "gpu"}:
+        raise LibraryError(f"sums = {brief(sums)}: give those of cpu and gpu, by these names")
     return Either(cpu, gpu, sums)
