@@ -52,6 +52,11 @@ class OpenTuned:
         """The program that the library chooses at each of `measured`."""
         return tuple(self.library.open_signature.program(sizes) for sizes in self.measured)
 
+    @property
+    def measured_sizes(self) -> str:
+        """The number of different sizes that were measured, with its noun."""
+        return counted(len({tuple(s.items()) for s in self.measured}), "measured size")
+
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if
         nothing was measured, or the file cannot be written."""
@@ -93,20 +98,24 @@ class OpenTuned:
     def __str__(self) -> str:
         dims = "; ".join(map(str, self.workload.dims))
         at = "; ".join(assigned(sizes) for sizes, _ in self.searches)
-        return (
-            f"{counted(len(self.seconds), 'program')} for {dims}, after searches at {at} "
-            f"({self.end}); the choice loses {100 * (self.loss - 1):.1f} % at "
-            f"{counted(len(self.measured), 'measured size')}"
-        )
+        loss = "nothing was measured"
+        if self.measured:
+            loss = f"the choice loses {self._loss} at {self.measured_sizes}"
+        programs = counted(len(self.seconds), "program")
+        return f"{programs} for {dims}, after searches at {at} ({self.end}); {loss}"
 
     __repr__ = __str__
+
+    @property
+    def _loss(self) -> str:
+        return f"{100 * (self.loss - 1):.1f} %" if self.measured else "not measured"
 
     def _repr_html_(self) -> str:
         rows: dict[str, object] = {
             "dims": "; ".join(map(str, self.workload.dims)),
             "programs": len(self.seconds),
             "searched at": "; ".join(assigned(sizes) for sizes, _ in self.searches),
-            "loss of the choice": f"{100 * (self.loss - 1):.1f} %",
+            "loss of the choice": self._loss,
             "target": self.target,
             "end": self.end,
         }

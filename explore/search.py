@@ -25,6 +25,7 @@ from loopwright.explore.strategies.legality import by_sketch, legal_points
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import (
     MODELLED,
+    POLICY,
     PROPOSED,
     SOURCES,
     Begin,
@@ -55,8 +56,6 @@ within bounds. Early on a model learns much from few, later it is not asked anew
 GO_ON = ("gbt", "mlp", "blend", *SOURCES)
 """The models that go on from the shipped one: they rank, by the features that it reads, or rank
 what one of these proposes."""
-POLICY = "policy"
-"""The model that chooses decision by decision: the strategy "sampled"."""
 _SEVERAL, _MANY = 2, 64
 """Other machines, and configs that worked on each, from which on their order is followed."""
 COMPILED = "compiled"
@@ -140,6 +139,10 @@ def _proposed(options: TuneOptions, budget: Budget) -> TuneOptions:
         raise TuningError(
             f"model={POLICY!r} chooses by itself, so strategy={strategy!r} cannot ask it: give "
             "strategy='sampled', or none"
+        )
+    if policy and options.feedback:
+        raise TuningError(
+            f"feedback is for cost models, and model={POLICY!r} chooses by itself: leave one out"
         )
     hasty = budget.zero_shot and strategy == "annealing" and is_sequence(options.transfer)
     return replace(options, strategy="sampled", model="gbt") if policy or hasty else options
@@ -249,8 +252,11 @@ def _begin(session: Session, strategy: StrategyLike, transfer: Transfer) -> Begi
         return _machines(session) or _elsewhere(session)
     if strategy == "sampled" or (strategy == "annealing" and is_sequence(transfer)):
         with session.watch.part("starting"):
-            tabular = isinstance(session.device, TabularDevice) and transfer == AUTO
-            return None if tabular else find_proposer(transfer, session.device.target)
+            if isinstance(session.device, TabularDevice) and transfer == AUTO:
+                return None
+            proposer, note = find_proposer(transfer, session.device.target)
+            session.note(note)
+            return proposer
     return None
 
 

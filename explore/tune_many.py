@@ -73,7 +73,7 @@ def tune_many(
         )
     if not isinstance(tuners, int) or tuners < 1:
         raise TuningError(f"tuners = {tuners!r}: give an integer of at least 1")
-    if not isinstance(workloads, Sequence):
+    if isinstance(workloads, str) or not isinstance(workloads, Sequence):
         raise TuningError(f"{brief(workloads)} in place of workloads: give a list of them")
     return _tuned([any_workload(w) for w in workloads], fleet, tuners, options)
 

@@ -42,6 +42,8 @@ SOURCES = {"source": SourceText, "source-lstm": SourceSymbols}
 """Models of programs' text, which rank what "gbt" proposes, and what makes their rows."""
 PROPOSED = ("annealing", "sampled")
 """Strategies that a sequence model proposes points to."""
+POLICY = "policy"
+"""The model of `lw.tune` that chooses decision by decision: the strategy "sampled"."""
 _SEEDS = 1 << 63
 """The first one that is refused."""
 
@@ -126,9 +128,10 @@ class Tuner:
                 f"{strategy!r}"
             )
         if feedback is not None and (strategy != "annealing" or reads_of(model) in SOURCES):
+            other = f"model={model!r}" if strategy == "annealing" else f"strategy={strategy!r}"
             raise TuningError(
                 "feedback is for strategy='annealing' and models of loop trees, not for "
-                f"strategy={strategy!r} with model={model!r}: leave it out"
+                f"{other}: leave it out"
             )
         chance, of_model = np.random.SeedSequence(seed).spawn(2)
         rng = np.random.default_rng(chance)
@@ -137,7 +140,7 @@ class Tuner:
         elif strategy in MODELLED:
             drawn = int(of_model.generate_state(1)[0]) >> 1
             ranker = _source_ranker(self.space, model, drawn)
-            trained = make_model("gbt" if ranker else model, drawn, base, tuple(SOURCES))
+            trained = make_model("gbt" if ranker else model, drawn, base, (*SOURCES, POLICY))
             features = Features(self.space, representation or trained.reads)
             given = (encoded, rng, trained, features, schedule)
             if feedback is not None:
@@ -161,9 +164,8 @@ class Tuner:
         elif strategy == "sampled":
             if proposer is None:
                 raise TuningError(
-                    "strategy='sampled' needs a sequence model, and none is shipped for this "
-                    "target: train one on records by `loopwright model train --model sequence "
-                    "-o FILE`, and give transfer=FILE"
+                    "strategy='sampled' needs a sequence model: give "
+                    "begin=SequenceModel.load(FILE), or transfer=FILE of lw.tune"
                 )
             self.strategy = Sampled(encoded, rng, proposer)
         elif strategy in (baselines := _baselines()):

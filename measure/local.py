@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loopwright.dsl.words import counted
 from loopwright.measure import accelerator, machine
 from loopwright.measure.builder import Builder
 from loopwright.measure.programs import ProgramDevice
@@ -56,7 +57,7 @@ class LocalDevice(ProgramDevice):
         from loopwright.codegen.target import resolve
 
         target = resolve(target, threads)
-        name = f"{machine.processor()}, {target.threads} threads"
+        name = f"{machine.processor()}, {counted(target.threads, 'thread')}"
         if target.gpu is not None:
             name = accelerator.name(target)
             self.needs = _NEEDS[target.kind]

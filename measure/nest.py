@@ -11,12 +11,14 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError, LoopwrightError, TargetError
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.measure.local import LocalDevice
 from loopwright.schedule.cpu.inner_loops import kind_steps
 from loopwright.schedule.cpu.lower_hand import hand_sketch
 from loopwright.schedule.loops.nothing import refuse_nothing
 from loopwright.schedule.lowering import lower
+from loopwright.schedule.program.nest import lanes
 from loopwright.schedule.sketch.hand import KINDS, HandNest, Step, structure
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -121,8 +123,18 @@ class HandSchedule:
         return self._step("order", *order)
 
     def vectorize(self, loop: str) -> HandSchedule:
-        """Run the innermost loop in vectors, as long ones as divide it."""
-        return self._step("kind", self._at(loop), KINDS.index("vectorized"))
+        """Run the innermost loop in vectors, as long ones as divide it. A loop that none divides
+        is refused."""
+        at, before = self._at(loop), self._steps
+        self._step("kind", at, KINDS.index("vectorized"))
+        extent, longest = self._hand.loops[at].extent, lanes(self._hand.nest, self.target)
+        if longest > 1 and all(extent % length for length in range(2, longest + 1)):
+            self._set(before)
+            raise ConfigError(
+                f"{self.loops[at]} has {counted(extent, 'iteration')}, which no vector of 2 to "
+                f"{longest} elements divides: split it before, as by {min(extent, longest)}"
+            )
+        return self
 
     def unroll(self, loop: str) -> HandSchedule:
         """Write the iterations of a loop out."""
@@ -167,7 +179,12 @@ class HandSchedule:
 
     def gflops(self) -> float:
         """Measure the speed of the schedule on this machine, in 10⁹ operations a second. Raises
-        `LoopwrightError` where it cannot be built or run."""
+        `LoopwrightError` where it cannot be built or run, or has no operations."""
+        if not self.workload.flops:
+            raise LoopwrightError(
+                "this workload moves or compares elements, and has no operations to count: time "
+                "calls of what build() returns"
+            )
         with LocalDevice(self.target) as device:
             (measured,) = device.measure(self.workload, [self.config])
         if measured.failure is not None:

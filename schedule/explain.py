@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.cost_prior import estimate
 from loopwright.schedule.lowering import lower
@@ -57,7 +58,11 @@ class Explanation:
             growth, count = f"{p.error_growth:.3g}", str(p.sketches)
             rows.append((str(p.derivation), str(p.numerics), growth, cycles, ranked, count))
         widths = [max(map(len, column)) for column in zip(*rows)]
-        lines = [str(self.workload), f"on {self.target}, {self.target.threads} threads", ""]
+        lines = [
+            str(self.workload),
+            f"on {self.target}, {counted(self.target.threads, 'thread')}",
+            "",
+        ]
         for first, *rest in rows:
             numbers = (cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))
             lines.append("  ".join((first.ljust(widths[0]), *numbers)))

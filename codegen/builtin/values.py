@@ -1,7 +1,8 @@
 """Element expressions as vector operations, of float32.
 
 They are those that LLVM makes of our TIR, in the same order: a product that is added to something
-becomes one operation with it, and NaN goes through minima and maxima as the notation says.
+becomes one operation with it, of two products the last one in a sum and the first one in a
+difference. NaN goes through minima and maxima as the notation says.
 """
 
 from __future__ import annotations
@@ -176,15 +177,12 @@ class Values:
     def _binary(self, x: Binary, lanes: int, into: int | None) -> Value:
         vectors, op = self.vectors, x.op
         if op in ("add", "sub"):
-            one, other = x.x, x.y
-            if isinstance(one, Binary) and one.op == "mul":
-                a, b, c = self._three(one.x, one.y, other, lanes)
-                sign = "madd" if op == "add" else "msub"
-                return vectors.multiply_add(sign, lanes, a, b, c, into)
-            if isinstance(other, Binary) and other.op == "mul":
-                a, b, c = self._three(other.x, other.y, one, lanes)
-                sign = "madd" if op == "add" else "nmadd"
-                return vectors.multiply_add(sign, lanes, a, b, c, into)
+            parts = [(x.x, x.y, "msub"), (x.y, x.x, "nmadd")]
+            for part, rest, sign in reversed(parts) if op == "add" else parts:
+                if isinstance(part, Binary) and part.op == "mul":
+                    a, b, c = self._three(part.x, part.y, rest, lanes)
+                    sign = "madd" if op == "add" else sign
+                    return vectors.multiply_add(sign, lanes, a, b, c, into)
         if op in _OPERATORS:
             a = self.value(x.x, lanes)
             return vectors.apply(_OPERATORS[op], lanes, a, self.value(x.y, lanes), None, into)
@@ -262,10 +260,10 @@ class Values:
     ) -> Value:
         """A sum or difference one of whose parts is a product."""
         first, second = rest
-        for other in rest[1:] if first in late else ():
-            if other in late:  # one of two products is made after all
-                a, b = late.pop(other)
-                made[other] = self.vectors.apply("vmulps", lanes, a, b)
+        if first in late and second in late:  # one of two products is made after all
+            other = first if kind.endswith("Add") else second
+            a, b = late.pop(other)
+            made[other] = self.vectors.apply("vmulps", lanes, a, b)
         if first in late:
             sign = "madd" if kind.endswith("Add") else "msub"
             return self.vectors.multiply_add(sign, lanes, *late.pop(first), made[second], None)

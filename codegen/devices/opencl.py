@@ -93,7 +93,8 @@ class OpenClProgram(DeviceProgram):
         with _failures():
             # Each kernel's own time: between them the queue of a processor may rest.
             events = [e for _ in range(times) for e in self._start(function, arguments)]
-            self._cl.wait_for_events(events)
+            if events:  # there are none where nothing has elements
+                self._cl.wait_for_events(events)
             nanoseconds: int = sum(e.profile.end - e.profile.start for e in events)
         return nanoseconds * 1e-9
 

@@ -14,6 +14,7 @@ from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library import calls, foreign
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter
+from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.words import html_table
 
 
@@ -61,8 +62,15 @@ class Either:
         return (self.gpu if chosen == "gpu" else self.cpu)(*inputs, out=out)
 
     def explain(self, /, *inputs: Any, **named: Any) -> DeviceChoice:
-        """Device that a call would run on, with the sums; nothing runs."""
+        """Device that a call would run on, with the sums; nothing runs. Raises `ShapeError`."""
         inputs, _ = calls.told_apart(inputs, named, None, self._names, str(self.cpu.signature))
+        for parameter, x in zip(self.inputs, inputs):
+            shape = getattr(x, "shape", parameter.shape)
+            if tuple(shape) != parameter.shape:
+                raise ShapeError(
+                    f"{parameter.name} has shape {tuple(shape)}; the library was built for "
+                    f"{parameter.shape}"
+                )
         there = {name for name, x in zip(self._names, inputs) if foreign.on_gpu(x)}
         if not there:
             return DeviceChoice(self._on_host, self._sums)

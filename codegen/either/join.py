@@ -15,6 +15,7 @@ from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
+from loopwright.dsl.words import brief
 
 
 def either(
@@ -45,10 +46,10 @@ def either(
         given = held(cpu) if is_cpu else []
     gpus = [each for each in given if isinstance(each, GpuLibrary)]
     if not is_cpu or len(gpus) != len(given) or not gpus:
-        found = [type(x).__name__ for x in (cpu, *given)]
+        found = [_told(x) for x in (cpu, *given)]
         raise TargetError(
-            f"cpu={found[0]}, gpu={', '.join(found[1:]) or 'nothing'}: give a library of the "
-            "processor as cpu, and one of a GPU as gpu, such as "
+            f"cpu is {found[0]}, and gpu {', '.join(found[1:]) or 'nothing'}: give a library of "
+            "the processor as cpu, and one of a GPU as gpu, such as "
             'lw.build(workload, target="opencl")'
         )
     if isinstance(cpu, OpenLibrary):
@@ -60,6 +61,13 @@ def either(
             f"{len(gpus)} libraries of the GPU, and {cpu.signature} has one size: give one"
         )
     return _fixed(cpu, gpus[0], sums)
+
+
+def _told(given: Any) -> str:
+    """A library by the kind of its target, anything else by its type, for a message."""
+    if isinstance(given, Library):
+        return f"a library for {given.origin.target.split(' ')[0]}"
+    return type(given).__name__
 
 
 def _fixed(cpu: Library, gpu: GpuLibrary, sums: Mapping[str, Sum] | None) -> Either:
@@ -74,6 +82,6 @@ def _fixed(cpu: Library, gpu: GpuLibrary, sums: Mapping[str, Sum] | None) -> Eit
         )
     if sums is None:
         sums = measured(cpu, gpu)
-    if set(sums) != {"cpu", "gpu"}:
-        raise LibraryError(f"sums of {', '.join(sums) or 'nothing'}: give those of cpu and gpu")
+    if not isinstance(sums, Mapping) or set(sums) != {"cpu", "gpu"}:
+        raise LibraryError(f"sums = {brief(sums)}: give those of cpu and gpu, by these names")
     return Either(cpu, gpu, sums)

@@ -24,7 +24,9 @@ def check_extras(extras: Sequence[str], path: Path, for_cpu: bool = True) -> Non
         if extra not in EXTRAS:
             raise LibraryError(f"there is no extra {extra!r}; there are {', '.join(EXTRAS)}")
     if extras and not for_cpu:
-        raise LibraryError("libraries for GPUs have no extras: leave them out")
+        raise LibraryError(
+            "extras are for libraries of processors and of fixed sizes: leave them out here"
+        )
     if "pkg-config" in extras and path.suffix != ".so":
         raise LibraryError(f"{path} is a folder for CMake: pkg-config is for shared objects")
 

@@ -32,8 +32,18 @@ _KINDS = {
     "ensemble": ("loopwright.costmodel.models.ensemble", "Ensemble"),
 }
 """The classes that read what is in files, imported when they are needed."""
-SEQUENCE = "sequence"
-"""The kind of a sequence model, which scores nothing and has a class of its own."""
+SEQUENCE, SOURCE = "sequence", "source"
+"""The kinds of a sequence model and of a source model, which have classes of their own."""
+_OTHERS = {
+    SEQUENCE: "a sequence model, which proposes configs and scores none: give it to "
+    'strategy="sampled" or model="policy"',
+    SOURCE: "a source model, which labels texts and scores no configs: "
+    "lw.SourceModel.load reads it",
+    "time": "a time model, which is of one program: lw.costmodel.TimeModel.load reads it",
+    "schedule policy": "a schedule policy, which takes actions and scores no configs: "
+    "loopwright.explore.scheduling.policy.Policy.load reads it",
+}
+"""What files of other kinds hold, for those who take them for a model that scores configs."""
 
 _MALFORMED = (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """Errors that JSON of another shape ends in; RuntimeError is torch's, and that of deep nesting."""
@@ -86,11 +96,8 @@ class StoredModel(CostModel):
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
     """The model in a file, of whatever kind. Raises `ModelError` for anything else."""
     kind, content = read_model(path)
-    if kind == SEQUENCE:
-        raise ModelError(
-            f"{path} holds a sequence model, which proposes configs and scores none: give it to "
-            'strategy="sampled" or model="policy"'
-        )
+    if kind in _OTHERS:
+        raise ModelError(f"{path} holds {_OTHERS[kind]}")
     return _unpacked(path, kind, content)
 
 
@@ -169,8 +176,9 @@ def read_model(
                 f"reads {_FORMAT!r}, schema {_SCHEMA}: train and save the model again"
             )
         found: str = data["kind"]
-        if found not in (*_KINDS, SEQUENCE, kind) or found != (kind or found):
-            raise ModelError(f"{path} holds a model of kind {found!r}, not {kind or list(_KINDS)}")
+        if found not in (*_KINDS, *_OTHERS, kind) or found != (kind or found):
+            wanted = kind or f"one of {', '.join(_KINDS)}"
+            raise ModelError(f"{path} holds a model of kind {found!r}, not {wanted}")
         if data["sha256"] != _digest(data["content"]):
             raise ModelError(f"{path} is damaged (its checksum is wrong): get or save it again")
         content: dict[str, Any] = json.loads(data["content"])

@@ -47,6 +47,9 @@ class TimeModel:
 
     def __init__(self, names: Sequence[str], seed: int = 0, units: int | None = None) -> None:
         self.names = tuple(names)
+        texts = all(isinstance(name, str) for name in self.names)
+        if isinstance(names, str) or not texts or len(set(self.names)) < len(self.names):
+            raise ModelError(f"names = {brief(names)}: give a list of different texts")
         count = len(self.names)
         most = (PARAMETERS - count - 1) // (count + 2)
         if not count or most < 1:
@@ -78,7 +81,7 @@ class TimeModel:
 
         Raises `ModelError` for other shapes or numbers, and for fewer than two calls.
         """
-        logs, times = self._logs(inputs), np.asarray(seconds, np.float64)
+        logs, times = self._logs(inputs), _array("seconds", seconds)
         if times.shape != (len(logs),) or len(logs) < 2:
             raise ModelError(
                 f"{len(logs)} calls and times of shape {times.shape}: give one time for each of "
@@ -141,7 +144,7 @@ class TimeModel:
         order of `names`. It needs `log` and `exp` of the C library's libm."""
         if not self.ready:
             raise ModelError("this model has not learned anything yet: fit it first")
-        if not function.isidentifier():
+        if not (function.isascii() and function.isidentifier()):
             raise ModelError(f"{function!r} cannot name a C function: use letters, digits and _")
         bias, linear, out, offsets, inner = self._parts(self._weights)
         # Standardization goes into the weights: one logarithm an input is all that is left.
@@ -175,7 +178,7 @@ double {function}(const double *inputs) {{
 """
 
     def _logs(self, inputs: ArrayLike) -> _Array:
-        numbers = np.asarray(inputs, np.float64)
+        numbers = _array("inputs", inputs)
         if numbers.ndim != 2 or numbers.shape[1] != len(self.names):
             raise ModelError(
                 f"inputs of shape {numbers.shape}: give (calls, {len(self.names)}), with columns "
@@ -227,6 +230,13 @@ double {function}(const double *inputs) {{
             errors, start, slopes, loss="soft_l1", f_scale=_ROUGH, max_nfev=_EVALUATIONS
         )
         return float(found.cost), found.x
+
+
+def _array(what: str, given: ArrayLike) -> _Array:
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{what} are {brief(given)}: give numbers, rows of one length") from error
 
 
 def _positive(what: str, numbers: _Array) -> _Array:

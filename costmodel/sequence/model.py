@@ -44,9 +44,10 @@ class SequenceModel:
         """The empty prefix. Raises `ModelError` for decisions of another kind than it learned."""
         wanted = self.network.sizes[0]
         if (found := grammar.context.axes.shape[1]) != wanted:
+            about = {AXIS: "configs"}
             raise ModelError(
-                f"the {self.describe()} reads {wanted} numbers of a part, and was given {found}: "
-                "one of configs proposes no pass lists, nor the other way round"
+                f"this is a {self.describe()}, and proposes no "
+                f"{about.get(found, 'pass lists')}: give a model that has learned these"
             )
         return Prediction(_Run(self.network, grammar), (), self.network.start(grammar.context))
 
@@ -66,7 +67,11 @@ class SequenceModel:
     def describe(self) -> str:
         """The model in a few words."""
         count = sum(p.size for p in self.network.parameters.values())
-        return f"sequence model of good configs, {count} parameters"
+        return f"sequence model of good {self._of}, {count} parameters"
+
+    @property
+    def _of(self) -> str:
+        return "configs" if self.network.sizes[0] == AXIS else "pass lists"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file; `ModelError` where that cannot be done."""

@@ -40,7 +40,7 @@ def train(
     """
     groups = [g for g in groups if any(g.chosen)]
     if not groups:
-        raise ModelError("there are no configs to learn from: give records, or draw workloads")
+        raise ModelError("there is nothing to learn from: give records, or costs of pass lists")
     steps = steps or min(_STEPS, _OF_GROUP * len(groups))
     words, rng = vocabulary(groups), np.random.default_rng(seed)
     first: dict[str, Floats] = {}

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from loopwright.costmodel.model import Floats, ModelError
-from loopwright.costmodel.models.file import read_model, write_model
+from loopwright.costmodel.models.file import SOURCE, read_model, write_model
 from loopwright.costmodel.source.batch import Batch
 from loopwright.costmodel.source.lstm import LSTMClassifier
 from loopwright.costmodel.source.tokens import Vocabulary
 from loopwright.costmodel.source.trees import TreeClassifier
 from loopwright.dsl.words import brief
 
-_FILE_KIND = "source"
 _KINDS: dict[str, type[TreeClassifier] | type[LSTMClassifier]] = {
     "trees": TreeClassifier,
     "lstm": LSTMClassifier,
@@ -111,6 +110,10 @@ class SourceModel:
         """The most likely label of each source; the first of those that tie."""
         return [self.labels[k] for k in self.scores(sources, auxiliary).argmax(axis=1)]
 
+    def describe(self) -> str:
+        """The model in a few words: what it is, and what it tells apart."""
+        return f"source model of {self.kind}, for texts in {self._vocabulary.language}"
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file of JSON."""
         if not self.labels:
@@ -124,12 +127,12 @@ class SourceModel:
             "labels": list(self.labels),
             "learned": self._classifier.content(),
         }
-        write_model(path, _FILE_KIND, content)
+        write_model(path, SOURCE, content)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> SourceModel:
         """Read what `save` wrote; `ModelError` for anything else."""
-        _, content = read_model(path, _FILE_KIND)
+        _, content = read_model(path, SOURCE)
         try:
             return _of_content(content)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:

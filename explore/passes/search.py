@@ -15,6 +15,7 @@ import numpy as np
 from loopwright.codegen.build import build_fixed
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.passes.table import Elements, text
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import TuningError
 from loopwright.explore.passes.lists import drawn, minimized, varied
@@ -80,9 +81,10 @@ class PassesTuned:
     def __str__(self) -> str:
         failed = sum(t.failure is not None for t in self.tried)
         codes = sum(not t.same for t in self.tried) - failed
-        tried = f"{len(self.tried)} lists tried, {codes} different codes, {failed} failed"
+        tried = f"{counted(len(self.tried), 'list')} tried, {counted(codes, 'different code')}"
+        tried = f"{tried}, {failed} failed"
         if not self.tried:
-            return "-O3 is kept: there was no time to try a list"
+            return "-O3 is kept: there was no time to try a list: give more minutes"
         if self.speedup is None:
             return f"-O3 is kept: no list is certainly faster; {tried}"
         return f"{self.speedup} times as fast as by -O3, by {self.passes}; {tried}"
@@ -160,7 +162,8 @@ class PassSearch:
     def summary(self) -> str:
         """The result so far, in a line."""
         default, best = self.costs[self.base.code], min(self.costs.values())
-        return f"{len(self.tried)} lists, {len(self.costs)} codes, best {default / best:.3f} x -O3"
+        tried, codes = counted(len(self.tried), "list"), counted(len(self.costs), "code")
+        return f"{tried}, {codes}, best {default / best:.3f} x -O3"
 
     def decided(self, end: float = math.inf) -> tuple[str, Ratio | None]:
         """The list that is certainly faster than -O3, minimized, with the ratio; none else. Of

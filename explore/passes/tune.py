@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import Workload, any_workload, fixed
+from loopwright.dsl.workload import Workload, as_workload
 from loopwright.explore.budget import Budget, TuningError
+from loopwright.schedule.loops.nothing import refuse_nothing
 
 # What needs TVM is imported in the call: that takes seconds, which are of its minutes.
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm.
     """
     Budget.of(None, minutes)  # an error for what cannot be
-    if isinstance(begin, str) or not all(isinstance(one, str) for one in begin):
+    texts = isinstance(begin, Sequence) and all(isinstance(one, str) for one in begin)
+    if isinstance(begin, str) or not texts:
         raise TuningError(f'begin = {begin!r}: give a list of pass lists, such as ["default<O2>"]')
     began = time.monotonic()
     import numpy as np
@@ -74,7 +76,9 @@ def tune_passes(  # noqa: PLR0913 - what users choose
 
     find_llvm()
     machine = resolve(target, threads)
-    made = program(fixed(any_workload(workload)), config, machine, numerics)
+    asked = as_workload(workload)
+    refuse_nothing(asked)
+    made = program(asked, config, machine, numerics)
     by_passes(made, DEFAULT)  # an error for what takes no list
     waiting = list(map(elements_of, begin))
     if model is not None:

@@ -209,7 +209,7 @@ def open_html(tuned: OpenTuned) -> str:
     result = (
         f'<p class="best"><b>{counted(len(tuned.seconds), "program")}</b> in one library, for '
         f"{escape(dims)}</p><p>{loss} against the best program of each of "
-        f"{counted(len(tuned.measured), 'measured size')}: {escape(tuned.end)}.</p>"
+        f"{tuned.measured_sizes}: {escape(tuned.end)}.</p>"
     )
     sections = [
         result,

@@ -59,7 +59,8 @@ class ScheduleEnv(Environment):
 
         Raises `NotationError`, `TargetError`, `ConfigError`.
         """
-        many = workload if isinstance(workload, Sequence) else [workload]
+        several = isinstance(workload, Sequence) and not isinstance(workload, str)
+        many: Sequence[Any] = workload if several else [workload]  # type: ignore[assignment]
         machine = resolve(target, threads)
         if not many:
             raise ConfigError("an environment needs one workload at least")

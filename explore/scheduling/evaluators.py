@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+from loopwright.dsl.errors import ConfigError
 from loopwright.explore.scheduling.loops import State
 from loopwright.measure.local import LocalDevice
 from loopwright.measure.roofline import roofline
@@ -61,7 +62,8 @@ class Formula(Evaluator):
 class Measured(Evaluator):
     """Builds, runs and checks schedules on a device: 100 ms each, or so.
 
-    Raises `DeviceError` where the device cannot measure at all.
+    Raises `DeviceError` where the device cannot measure at all, and `ConfigError` for a workload
+    without operations to count.
     """
 
     def __init__(self, target: Target) -> None:
@@ -75,6 +77,11 @@ class Measured(Evaluator):
             by_problem.setdefault(id(state.problem), []).append(n)
         for places in by_problem.values():
             problem = states[places[0]].problem
+            if not problem.workload.flops:
+                raise ConfigError(
+                    "this workload moves or compares elements, and has no operations a second: "
+                    "give an evaluator that tells another speed, such as Formula"
+                )
             configs = [states[n].config for n in places]
             for n, one in zip(places, self._device.measure(problem.workload, configs)):
                 found[n] = 0.0 if one.failure else problem.workload.flops / min(one.seconds) / 1e9

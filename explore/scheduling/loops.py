@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.inner_loops import (
     PlainLoop,
@@ -65,11 +66,20 @@ class Problem:
     @staticmethod
     def of(workload: Workload, target: Target, order: Sequence[str] | None = None) -> Problem:
         """The loops in the order in which the body names their axes, as in LoopTool, or in
-        another one. Raises `ConfigError` for an order that does not name every axis once."""
+        another one. Raises `ConfigError` for an order that does not name every axis once, and for
+        a workload that no state describes."""
         refuse_nothing(workload)
         nests = hand_sketch(workload, structure(())).hand
         last = nests[-1]
         loops = {loop.name: loop for loop in plain_loops(last)}
+        rows = len(loops)
+        if last.nest.reducer is not None:
+            rows += sum(not loop.reduce for loop in loops.values())
+        if not 0 < rows <= ROWS:
+            raise ConfigError(
+                f"{last.nest.out.name} has {counted(rows, 'loop')}, with those that write its "
+                f"result, and a state describes 1 to {ROWS}: use lw.nest or lw.tune"
+            )
         if order is None:
             read = (i.name for r in last.nest.reads() for p in r.index for i in p.indices())
             order = [name for name in dict.fromkeys((*read, *loops)) if name in loops]

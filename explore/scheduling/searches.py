@@ -32,6 +32,9 @@ class Found:
     seconds: float = 0.0
     curve: list[tuple[float, float]] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        return f"<Found {self.state}: {self.gflops:.1f} GFLOP/s in {self.seconds:.1f} s>"
+
 
 class TimeOutError(Exception):
     """The end of a search's time; it does not leave this module."""

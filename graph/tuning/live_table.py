@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from loopwright.dsl.words import counted
 from loopwright.explore.report.callbacks import clock
 from loopwright.graph.tuning.task_state import TuningRound
 
@@ -82,7 +83,7 @@ class LiveTable:
         from rich.table import Table
 
         left = f", left {clock(now.left)}" if math.isfinite(now.left) else ""
-        title = f"{now.trials} trials, {clock(now.seconds)}{left}: {now.total}"
+        title = f"{counted(now.trials, 'trial')}, {clock(now.seconds)}{left}: {now.total}"
         table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
         table.add_column("task", overflow="ellipsis", no_wrap=True)
         for name in ("count", "trials", "first ms", "best ms", "share"):

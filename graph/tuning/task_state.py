@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
+from loopwright.dsl.words import counted
 from loopwright.explore.session import Session
 from loopwright.explore.tuner import Tuner
 from loopwright.graph.tasks import Task
@@ -120,12 +121,12 @@ class TuningRound:
     def total(self) -> str:
         """Time that a call spends on the tasks that are known, in words."""
         known = [s.total for s in self.states if math.isfinite(s.best)]
-        return f"{len(known)} of {len(self.states)} tasks, {_ms(sum(known))} in all"
+        return f"{len(known)} of {counted(len(self.states), 'task')}, {_ms(sum(known))} in all"
 
     def __str__(self) -> str:
         task = self.state.task
         return (
-            f"{self.trials} trials, {self.seconds:.0f} s: {task.name} × {task.count}: "
+            f"{counted(self.trials, 'trial')}, {self.seconds:.0f} s: {task.name} × {task.count}: "
             f"{_ms(self.before)} to {_ms(self.state.best)}; {self.total}"
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from loopwright.cli.common.command import Command, Group, NewFolder
+from loopwright.dsl.words import counted
 
 _PORT = 6379  # Ray's own
 _FLEET = click.option(
@@ -195,7 +196,7 @@ def _table(found: dict[str, Any]) -> Any:
         row = (name, str(t["trials"]), str(t["queue"]), best, _counts(t["failures"]))
         tuners.add_row(*map(Text, row))
     head = (
-        f"{len(found['machines'])} machines, {found['queue']} candidates wait, "
+        f"{counted(len(found['machines']), 'machine')}, candidates that wait: {found['queue']}, "
         f"{found['free_cores']:g} of {found['cores']:g} cores are free to build; "
         f"failures: {_counts(found['failures']) or 'none'}"
     )

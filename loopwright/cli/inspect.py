@@ -13,6 +13,7 @@ from loopwright.cli.common.command import Command
 from loopwright.cli.common.options import NUMERICS, SEED
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.dsl.words import counted
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space, space
 from loopwright.temporary import TemporaryFolder
@@ -63,7 +64,7 @@ def inspect(
     points = space(workload, target, numerics)
     configs = list(itertools.islice(_candidates(points, seed), count))
     workers, memory = machine.builders(most=count)
-    click.echo(f"{target}: {len(configs)} of {points.size} programs", err=True)
+    click.echo(f"{target}: {len(configs)} of {counted(points.size, 'program')}", err=True)
     with TemporaryFolder() as folder:
         builder = Builder(Pool(Kind("build", memory, folder), workers), _TIMEOUT)
         try:
@@ -76,7 +77,7 @@ def inspect(
         click.echo(f"{use}\t{built.seconds:.1f}\t{config}")
     good = [b for b in found if b.failure is None]
     if not good:
-        raise LoopwrightError(f"none of {len(found)} programs could be compiled")
+        raise LoopwrightError(f"none of {counted(len(found), 'program')} could be compiled")
     if not any(b.resources for b in good):
         click.echo("the compiler here does not tell the use of a GPU", err=True)
         return

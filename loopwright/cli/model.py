@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from loopwright.cli.common.command import STORE, NewFile, Store, show_details
+from loopwright.cli.common.command import STORE, File, NewFile, Store, show_details
 from loopwright.cli.common.command import Group as _Commands
-from loopwright.cli.common.options import EXISTING, FILE, SEED, choice
+from loopwright.cli.common.options import SEED, choice
 from loopwright.cli.common.source_training import (
     SourceOptions,
     source_options,
     train_from_table,
 )
-from loopwright.paths import shown
+from loopwright.dsl.words import counted
+from loopwright.paths import problem_of_file, shown
 from loopwright.transfer.records.location import Location
 
 if TYPE_CHECKING:
@@ -56,6 +57,26 @@ _COST_MODELS = ["gbt", "mlp", "blend", "treegru"]
 _SEQUENCE = "sequence"
 
 
+class _ModelFile(File):
+    """The path of a model's file, or the name of a model that comes with the package."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from loopwright.transfer.pretrained.base import SHIPPED
+
+        shipped = SHIPPED / f"{value}.json"
+        if not Path(value).exists() and shipped.exists():
+            return shipped
+        if problem := problem_of_file(value, exists=True):
+            names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.json")))
+            self.fail(
+                f"{shown(value)}: {problem}; give one of `loopwright model train`, or the name of "
+                f"a shipped model: {names}",
+                param,
+                ctx,
+            )
+        return Path(value)
+
+
 def _kind(*more: str, text: str = "") -> Callable[[Decorated], Decorated]:
     return choice(
         "--model",
@@ -78,7 +99,7 @@ def model() -> None:
 
 
 @model.command()
-@click.argument("file", type=FILE)
+@click.argument("file", type=_ModelFile())
 @click.option(
     "--features", type=click.IntRange(0), default=12, show_default=True, help="How many to list."
 )
@@ -87,23 +108,20 @@ def show(file: Path, features: int) -> None:
 
     FILE may be the name of a model that comes with the package, such as x86-avx2.
     """
-    from loopwright.costmodel.models.file import SEQUENCE, load_model, read_model
+    from loopwright.costmodel.models.file import SEQUENCE, SOURCE, load_model, read_model
     from loopwright.costmodel.sequence.model import SequenceModel
-    from loopwright.transfer.pretrained.base import SHIPPED
+    from loopwright.costmodel.source.model import SourceModel
 
-    shipped = SHIPPED / f"{file}.json"
-    if not file.exists():
-        if not shipped.exists():
-            names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.json")))
-            raise click.UsageError(
-                f"there is no file {shown(file)}; give one of `loopwright model train`, or the "
-                f"name of a shipped model: {names}"
-            )
-        file = shipped
     size = f"{file}, {file.stat().st_size / 1e6:.2f} MB"
-    if read_model(file)[0] == SEQUENCE:
+    kind = read_model(file)[0]
+    if kind == SEQUENCE:
         sequence = SequenceModel.load(file)
         show_details(("file", size), ("model", sequence.describe()), *_lines(sequence.about))
+        return
+    if kind == SOURCE:
+        labels = SourceModel.load(file)
+        told = ", ".join(map(str, labels.labels))
+        show_details(("file", size), ("model", labels.describe()), ("labels", told))
         return
     loaded = load_model(file)
     show_details(("file", size), ("model", loaded.describe()), ("reads", loaded.reads))
@@ -136,10 +154,10 @@ def _lines(about: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     help="The model's file.",
 )
 @_kind(_SEQUENCE, text=", and so does a sequence model of good configs")
-@click.option("--base", type=EXISTING, help="A model to go on from.")
+@click.option("--base", type=_ModelFile(), help="A model to go on from.")
 @click.option(
     "--beside",
-    type=EXISTING,
+    type=_ModelFile(),
     multiple=True,
     help="A model whose scores count half as much as those of a part of the new one; repeatable.",
 )
@@ -184,9 +202,9 @@ def train(  # noqa: PLR0913 - options of users
         made.about["note"] = note
     made.save(output)
     click.echo(
-        f"{output}: {made.describe()}, of {made.about['records']} records of "
-        f"{len(made.about['workloads'])} workloads; `loopwright model eval --records …` says how "
-        "well such a model ranks workloads that it has not seen"
+        f"{output}: {made.describe()}, of {counted(made.about['records'], 'record')} "
+        f"of {counted(len(made.about['workloads']), 'workload')}; `loopwright model eval "
+        "--records …` says how well such a model ranks workloads that it has not seen"
     )
 
 
@@ -210,8 +228,8 @@ def _train_sequence(
         made.about["note"] = note
     made.save(output)
     click.echo(
-        f"{output}: {made.describe()}, of {made.about['configs']} good configs in "
-        f"{made.about['groups']} groups"
+        f"{output}: {made.describe()}, of {counted(made.about['configs'], 'good config')} in "
+        f"{counted(made.about['groups'], 'group')}"
     )
 
 
@@ -223,7 +241,7 @@ def _wanted(targets: str) -> Callable[[Setting], bool]:
 
 
 @model.command("eval")
-@click.argument("file", type=EXISTING, required=False)
+@click.argument("file", type=_ModelFile(), required=False)
 @_STORES
 @_TARGETS
 @choice(
@@ -295,5 +313,7 @@ def _groups(stores: Sequence[Location], targets: str, reads: str) -> list[Record
             f"the records are of other targets, {seen}: --targets all takes them too"
         )
     if skipped := sum(g.skipped for g in groups):
-        click.echo(f"{skipped} records are of configs of another version, left out", err=True)
+        click.echo(
+            f"left out: {counted(skipped, 'record')} with configs of another version", err=True
+        )
     return groups

@@ -69,9 +69,10 @@ def list_records(
     shown = show_records(islice(chosen, limit or None))
     settings = store.settings()
     total = sum(s.measured + s.failed for s in settings)
+    failures = sum(s.failed for s in settings)
     click.echo(
-        f"{shown} of {total} records shown; {sum(s.failed for s in settings)} are failures; "
-        f"{len({s.workload_key for s in settings})} workloads",
+        f"{shown} of {counted(total, 'record')} shown; failures: {failures}; "
+        f"{counted(len({s.workload_key for s in settings}), 'workload')}",
         err=True,
     )
 
@@ -120,7 +121,7 @@ def export_records(store: RecordStore, file: Path, only_best: bool) -> None:
     else:
         with RecordStore(file) as other:
             number = other.merge(chosen)
-    click.echo(f"{number} records written to {file}")
+    click.echo(f"{counted(number, 'record')} written to {file}")
 
 
 @records.command("import")

@@ -97,7 +97,7 @@ def bench(file: Path, seed: int, threads: int | None) -> None:
     inputs = random_inputs(workload, np.random.default_rng(seed))
     samples = Timer(library.prepare_call(*inputs), Timing(relative=0.01, cap=1.0)).run()
     click.echo(str(workload))
-    click.echo(f"{library.signature}, {library.threads} threads")
+    click.echo(f"{library.signature}, {counted(library.threads, 'thread')}")
     median = statistics.median(samples)
     click.echo(
         f"{speed(workload.flops, median, None)}; {len(samples)} samples from "

@@ -35,6 +35,7 @@ from loopwright.cli.common.options import (
 from loopwright.cli.common.peers import before_peer, compare_peer
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import counted
 from loopwright.transfer.records.location import Location
 
 if TYPE_CHECKING:
@@ -295,7 +296,7 @@ def _peak_flops(machine: Target) -> float | None:
         return None
     from loopwright.measure.roofline import roofline
 
-    about = f"on {machine}, {machine.threads} threads"
+    about = f"on {machine}, {counted(machine.threads, 'thread')}"
     click.echo(f"{about}; measuring the machine's roofline", err=True)
     return roofline(machine).flops
 

@@ -9,6 +9,7 @@ from typing import Any
 from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.processors import read
 from loopwright.dsl.errors import TargetError
+from loopwright.dsl.words import counted
 from loopwright.measure import machine
 from loopwright.measure.builder import Builder
 from loopwright.measure.programs import ProgramDevice
@@ -67,7 +68,7 @@ class RemoteDevice(ProgramDevice):
         try:
             facts = self._link.facts
             made = target_of(facts, target, threads)
-            name = f"{way.name}: {facts.processor}, {made.threads} threads"
+            name = f"{way.name}: {facts.processor}, {counted(made.threads, 'thread')}"
             limits = limits or Limits()
             if builder is None:
                 count, each = machine.builders(build_workers)

@@ -102,6 +102,11 @@ class Pool:
         hired = []
         for _ in range(staff - len(self.workers)):
             if self._fork_server is None:
+                if not self._kind.folder.exists():
+                    raise DeviceError(
+                        f"the device's folder {self._kind.folder} is gone: the device was closed, "
+                        "or something deleted it; make another device"
+                    )
                 self._fork_server = ForkServer(self._kind)
             hired.append(Worker(self._kind, self._fork_server))
             self.workers.append(hired[-1])

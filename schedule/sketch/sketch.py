@@ -257,7 +257,8 @@ def check_config(config: object) -> None:
     if not isinstance(config, Config | None):
         raise ConfigError(
             f"{brief(config)} is no config: give a point of the workload's "
-            "space, such as lw.space(workload).default or the config of what lw.tune returned"
+            "space, such as lw.space(workload).default or the config of what lw.tune returned, "
+            "and a target by target="
         )
 
 

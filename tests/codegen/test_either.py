@@ -123,6 +123,30 @@ def test_libraries_of_other_devices_are_refused(libraries):
             either(**others)
 
 
+def test_an_explanation_refuses_the_shapes_that_a_call_refuses(libraries):
+    lib = either(**libraries, sums=sums(1.0))
+    a, b = arrays()
+    for use in (lib, lib.explain):
+        with pytest.raises(ShapeError, match=r"A has shape \(17, 13\); the library was built for"):
+            use(b, a)
+
+
+def test_sums_that_are_no_mapping_are_refused(libraries):
+    with pytest.raises(LibraryError, match="sums = int 3: give those of cpu and gpu"):
+        either(**libraries, sums=3)
+
+
+def test_libraries_of_what_has_no_elements_are_joined_and_called():
+    workload = lw.workload(lw.ops.relu(lw.tensor("x", (0, 3))))
+    lib = either(cpu=lw.build(workload), gpu=lw.build(workload, target="opencl"))
+    assert lib(np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+
+def test_libraries_of_wrong_devices_are_told_by_their_targets(libraries):
+    with pytest.raises(TargetError, match="cpu is a library for opencl, and gpu a library for l"):
+        either(cpu=libraries["gpu"], gpu=libraries["cpu"])
+
+
 def test_unlike_libraries_are_refused(libraries):
     with pytest.raises(ShapeError, match="build both of one workload"):
         either(cpu=lw.build(product(5)), gpu=libraries["gpu"])
@@ -131,7 +155,7 @@ def test_unlike_libraries_are_refused(libraries):
 
 
 def test_sums_of_both_devices_are_needed(libraries):
-    with pytest.raises(LibraryError, match="sums of cpu: give those of cpu and gpu"):
+    with pytest.raises(LibraryError, match=r"sums = .*: give those of cpu and gpu"):
         either(**libraries, sums={"cpu": Sum(0.0, {}, 1.0)})
 
 

@@ -88,3 +88,10 @@ def test_extras_that_there_are_not_are_refused_before_anything_is_written(tmp_pa
     with pytest.raises(LibraryError, match="pkg-config is for shared objects"):
         library.export(tmp_path / "mm", extras=["pkg-config"])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_library_of_open_sizes_has_no_extras(tmp_path):
+    library = lw.build(lw.ops.relu(lw.tensor("x", (lw.dim("n", 1, 4), 3))))
+    with pytest.raises(LibraryError, match="libraries of processors and of fixed sizes"):
+        library.export(tmp_path / "relu_rows.so", extras=["c++"])
+    assert not list(tmp_path.iterdir())

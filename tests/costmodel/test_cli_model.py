@@ -4,7 +4,11 @@ import pytest
 from click.testing import CliRunner
 
 from loopwright.cli.model import model
+from loopwright.costmodel import TimeModel
+from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.models.file import load_model
 from loopwright.costmodel.models.gbt import GBTModel
+from loopwright.costmodel.source.model import SourceModel
 from tests.costmodel.records import data
 
 
@@ -50,6 +54,32 @@ def test_a_damaged_file_is_an_error_with_a_remedy(run):
     assert code == 1
     assert "broken.json is no model file, or cut short" in output
     assert "get or save it again" in output
+
+
+def test_a_source_model_has_a_card(tmp_path):
+    file = tmp_path / "source.json"
+    SourceModel("trees").fit(["int a;", "float b;"], ["CPU", "GPU"]).save(file)
+    result = CliRunner().invoke(model, ["show", str(file)])
+    assert result.exit_code == 0
+    assert "source model of trees, for texts in opencl" in result.output
+    assert "CPU, GPU" in result.output
+
+
+def test_a_file_of_another_kind_says_what_reads_it(tmp_path):
+    file = tmp_path / "time.json"
+    TimeModel(["m"]).fit([[1], [2]], [1.0, 2.0]).save(file)
+    with pytest.raises(ModelError, match=r"a time model, .*TimeModel\.load reads it"):
+        load_model(file)
+    SourceModel("trees").fit(["int a;", "float b;"], ["CPU", "GPU"]).save(file)
+    with pytest.raises(ModelError, match=r"a source model, .*SourceModel\.load reads it"):
+        load_model(file)
+
+
+@pytest.mark.parametrize("words", [["show"], ["eval"], ["train", "--base"], ["train", "--beside"]])
+def test_every_option_for_a_model_takes_the_name_of_a_shipped_one(words):
+    result = CliRunner().invoke(model, [*words, "x86-avx"])
+    assert result.exit_code == 2
+    assert "x86-avx2, x86-avx512, x86-sequence" in " ".join(result.output.split())
 
 
 def test_a_shipped_model_goes_by_its_name():

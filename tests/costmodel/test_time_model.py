@@ -126,6 +126,9 @@ def test_c_predicts_the_same(units: int | None, tmp_path: Path) -> None:
         ([[1, 2, 3, 6], [1, 1, 1, 1]], [1.0, np.inf], "seconds of 1.0 to inf: all must be"),
         ([[1, 2, 3, 6], [1, 1, 1, 1]], [1.0], r"2 calls and times of shape \(1,\)"),
         ([[1, 2, 3, 6]], [1.0], "two or more calls"),
+        ([["a", 2, 3, 6], [1, 1, 1, 1]], [1.0, 1.0], "inputs are .*: give numbers"),
+        ([[1, 2, 3, 6], [1]], [1.0, 1.0], "inputs are .*: give numbers, rows of one length"),
+        ([[1, 2, 3, 6], [1, 1, 1, 1]], ["a", "b"], "seconds are .*: give numbers"),
     ],
 )
 def test_bad_measurements_are_refused(inputs: Any, seconds: Any, message: str) -> None:
@@ -137,11 +140,16 @@ def test_bad_names_are_refused(fitted: TimeModel) -> None:
     for names in ((), [f"x{i}" for i in range(37)]):
         with pytest.raises(ModelError, match="name between 1 and 36"):
             TimeModel(names)
+    for texts in ("mnk", ("m", "m"), ("m", 3)):
+        with pytest.raises(ModelError, match="give a list of different texts"):
+            TimeModel(texts)  # type: ignore[arg-type]
     for units in (-1, 12):
         with pytest.raises(ModelError, match=f"{units} units with 4 inputs: use 0 to 11"):
             TimeModel(NAMES, units=units)
     with pytest.raises(ModelError, match="cannot name a C function"):
         fitted.to_c("a b")
+    with pytest.raises(ModelError, match="cannot name a C function"):
+        fitted.to_c("größe")
 
 
 def test_a_model_that_has_not_learned_says_so(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Tuning of workloads with dims: a library for all sizes, its choice, and what is refused."""
 
 import html
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,13 @@ def test_at_most_eight_programs_are_chosen_and_the_rest_fills_gaps(tuned):
     assert len(used) <= len(tuned.seconds) <= 24
     assert tuned.seconds.shape == (len(tuned.seconds), len(tuned.measured))
     assert tuned.loss >= 1
+
+
+def test_a_result_counts_different_sizes_and_says_where_nothing_was_measured(tuned):
+    different = len({sizes["n"] for sizes in tuned.measured})
+    twice = replace(tuned, measured=tuned.measured * 2)
+    assert str(twice).endswith(f"% at {different} measured sizes")
+    assert str(replace(tuned, measured=())).endswith("; nothing was measured")
 
 
 def test_a_choice_is_explained_with_the_seconds_that_are_predicted(tuned):

@@ -6,11 +6,14 @@ import math
 import numpy as np
 import pytest
 
+from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.sequence.decoders import BestFirst, Nucleus, PrioritySampling, Varied
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.network import Network, shapes
+from loopwright.costmodel.sequence.pass_lists import PassGrammar, context_of
 from loopwright.explore import search
 from loopwright.explore.budget import TuningError
+from loopwright.explore.passes.lists import VOCABULARY
 from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.strategies.proposals import Proposals
 from loopwright.explore.strategies.sampled import Sampled
@@ -161,9 +164,11 @@ def test_a_policy_is_refused_another_strategy():
 
 
 def test_sampling_without_a_model_says_what_to_give():
-    with pytest.raises(TuningError, match="loopwright model train --model sequence"):
+    with pytest.raises(TuningError, match=r"give begin=SequenceModel.load"):
         Tuner(matmul_space(), "sampled")
-    with pytest.raises(TuningError, match="give transfer=FILE"):
+    with pytest.raises(
+        ModelError, match="shipped for target llvm x86_64-unknown-linux-gnu generic"
+    ):
         tune(matmul(), trials=0, device=MadeUp(), records=None, model="policy")
 
 
@@ -177,3 +182,29 @@ def test_log_probabilities_of_points_are_those_of_their_samples():
     found = Proposals(encoded, model(), np.random.default_rng(0))
     points = found.first(30)
     assert found.log_probabilities(points) == pytest.approx(found.logs, abs=1e-4)
+
+
+def test_a_policy_is_named_as_it_was_asked_for():
+    with pytest.raises(TuningError, match="model='policy' chooses by itself: leave one out"):
+        tune(matmul(), trials=4, records=None, model="policy", feedback="compiled")
+    with pytest.raises(ModelError, match="source-lstm, policy, or a CostModel"):
+        tune(matmul(), trials=4, device=MadeUp(), records=None, model="polcy")
+
+
+def test_the_notes_of_a_search_name_the_sequence_model_that_proposes(tmp_path):
+    path = tmp_path / "m.json"
+    model().save(path)
+    options = {"device": MadeUp(), "records": None, "transfer": path}
+    tuned = tune(matmul(), trials=0, model="policy", **options)
+    assert tuned.notes == (f"proposes configs by {path}",)
+
+
+def test_a_sequence_model_of_configs_proposes_no_pass_lists_and_the_other_way_round():
+    lists = PassGrammar(VOCABULARY, context_of("define i32 @f() {\nentry:\n  ret i32 0\n}\n"))
+    with pytest.raises(ModelError, match=r"model of good configs, .* proposes no pass lists"):
+        model().root(lists)
+    sizes = lists.context.axes.shape[1], len(lists.context.machine)
+    parameters = {n: np.zeros(s, np.float32) for n, s in shapes(0, 8, *sizes).items()}
+    other = SequenceModel(Network(parameters, {}, sizes), {})
+    with pytest.raises(ModelError, match=r"model of good pass lists, .* proposes no configs"):
+        Tuner(matmul_space(), "sampled", begin=other).ask(4)

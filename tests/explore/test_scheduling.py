@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 import loopwright as lw
 from loopwright.codegen.build import build
 from loopwright.costmodel.model import ModelError
-from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.errors import ConfigError, NotationError
 from loopwright.dsl.oracle import evaluate
 from loopwright.explore.budget import TuningError
 from loopwright.explore.scheduling import spaces
 from loopwright.explore.scheduling.environment import STEPS, ScheduleEnv
 from loopwright.explore.scheduling.estimate import estimate
-from loopwright.explore.scheduling.evaluators import Formula, Measured
+from loopwright.explore.scheduling.evaluators import Evaluator, Formula, Measured
 from loopwright.explore.scheduling.evolution import Evolution
 from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Problem, State
 from loopwright.explore.scheduling.nest_model import Modelled, walk
@@ -179,6 +180,24 @@ def test_what_an_environment_cannot_do_is_said():
         search("greedy", problem(), made_up(), 1)
 
 
+def test_a_workload_that_no_state_describes_is_refused():
+    with pytest.raises(ConfigError, match=r"relu has 0 loops, .* describes 1 to 16"):
+        ScheduleEnv(lw.ops.relu(lw.tensor("x", ())), made_up(), TARGET)
+    x, y = lw.tensor("x", (2,) * 9), lw.tensor("y", (2,) * 9)
+    with pytest.raises(ConfigError, match="has 33 loops, with those that write its result"):
+        ScheduleEnv(lw.einsum("abcdefghi,ijklmnopq->abcdefghjklmnopq", x, y), made_up(), TARGET)
+    with pytest.raises(NotationError, match="str 'ij,jk->ik' is no workload"):
+        ScheduleEnv("ij,jk->ik", made_up(), TARGET)
+
+
+def test_what_moves_elements_alone_has_no_speed_to_measure():
+    moved = Problem.of(lw.workload(lw.einsum("ij->ji", lw.tensor("x", (3, 5)))), TARGET)
+    measured = Measured.__new__(Measured)
+    Evaluator.__init__(measured, 1.0)
+    with pytest.raises(ConfigError, match="no operations a second"):
+        measured.speeds([State.first(moved)])
+
+
 def test_an_order_of_loops_to_begin_with_may_be_given():
     env = ScheduleEnv(product(), made_up(), TARGET, order=("i", "j", "k"), render_mode="ansi")
     env.reset()
@@ -230,6 +249,11 @@ def test_a_search_is_no_worse_than_its_start_repeats_and_ends(name):
     assert one.state.key == two.state.key
     assert [g for _, g in one.curve] == sorted(g for _, g in one.curve)
     assert len(one.state.splits) <= STEPS
+
+
+def test_a_result_of_a_search_is_shown_in_a_line():
+    found = search("greedy1", problem(), made_up(), 200, 5, Clock())
+    assert re.fullmatch(r"<Found \S.*: [\d.]+ GFLOP/s in [\d.]+ s>", repr(found))
 
 
 def test_wide_and_deep_searches_find_more_than_greedy_ones():

@@ -151,7 +151,7 @@ def test_what_has_no_text_is_refused(tmp_path):
         Tuner(load_brute_forced(table).space, model="source")
     with pytest.raises(TuningError, match="leave out strategy='transfer'"):
         Tuner(product(), "transfer", "source")
-    with pytest.raises(TuningError, match="not for strategy='annealing' with model='source-lstm'"):
+    with pytest.raises(TuningError, match="not for model='source-lstm'"):
         Tuner(product(), model="source-lstm", feedback=lambda configs: [])
 
 

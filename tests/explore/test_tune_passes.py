@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.codegen.passes import process
-from loopwright.dsl.errors import BuildError, TargetError
+from loopwright.dsl.errors import BuildError, NotationError, TargetError
 from loopwright.explore.budget import TuningError
 from loopwright.explore.passes import search as searching
 from loopwright.explore.passes.search import PassSearch
@@ -125,7 +125,7 @@ def test_a_search_ends_in_a_library_that_computes_what_minus_o3_does(monkeypatch
 @pytest.mark.llvm
 def test_without_time_for_a_list_o3_is_kept():
     found = lw.tune_passes(lw.ops.relu(lw.tensor("x", (4,))), target=ALONE, minutes=1e-9)
-    assert str(found) == "-O3 is kept: there was no time to try a list"
+    assert str(found) == "-O3 is kept: there was no time to try a list: give more minutes"
     assert found.library(np.float32([-1, 0, 1, 2])).tolist() == [0, 0, 1, 2]
 
 
@@ -153,6 +153,8 @@ def test_what_takes_no_list_is_an_error_before_anything_is_measured():
         lw.tune_passes(lw.ops.relu(x), target="c")
     with pytest.raises(BuildError, match="give one list"):
         lw.tune_passes(lw.ops.relu(x), begin=["a b"])
+    with pytest.raises(NotationError, match="no elements, so there is nothing to choose"):
+        lw.tune_passes(lw.ops.relu(lw.tensor("x", (0, 3))))
 
 
 def test_slow_programs_are_compared_in_fewer_rounds():
@@ -168,7 +170,7 @@ def test_slow_programs_are_compared_in_fewer_rounds():
     assert [FEWEST <= n < 20 for n in asked] == [True, True]
 
 
-@pytest.mark.parametrize("begin", ["default<O2>", [2]])
+@pytest.mark.parametrize("begin", ["default<O2>", [2], None])
 def test_one_list_is_no_list_of_lists(begin):
     with pytest.raises(TuningError, match="give a list of pass lists"):
         lw.tune_passes(lw.tensor("x", (4,)), begin=begin)

@@ -24,6 +24,7 @@ from loopwright.schedule.space import Space, space
 from loopwright.schedule.tree.verifier import legal
 from tests.measure.remote import links
 from tests.sketches import direct
+from tests.targets import ALONE
 
 pytestmark = pytest.mark.usefixtures("brief")
 
@@ -202,6 +203,14 @@ def test_a_failure_survives_the_way_through_json():
     assert str(failure) == "crash: it fell"
     with pytest.raises(ValueError, match="no failure is of kind"):
         Failure("bad luck", "")
+
+
+def test_a_closed_device_that_is_used_says_that_it_is_closed():
+    device = LocalDevice(ALONE)
+    device.close()
+    relu = workload(ops.relu(tensor("x", (4,))))
+    with pytest.raises(DeviceError, match="the device was closed"):
+        list(device.measure(relu, [space(relu, ALONE).default]))
 
 
 def test_a_closed_device_can_be_closed_again(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import loopwright as lw
 from loopwright.codegen.build import build
 from loopwright.codegen.target import resolve
-from loopwright.dsl.errors import ConfigError, TargetError
+from loopwright.dsl.errors import ConfigError, LoopwrightError, TargetError
 from loopwright.dsl.oracle import evaluate
 from loopwright.measure.nest import HandSchedule
 from loopwright.schedule.sketch.sketch import Config
@@ -215,6 +215,7 @@ def test_undo_and_copy_leave_other_schedules_alone():
         (lambda n: n.fuse("i", "j").swap("i*j", "k").vectorize("i*j"), "fused"),
         (lambda n: n.parallel("i").parallel("j").pack("A", at="i"), "inside of all parallel"),
         (lambda n: n.stage("D"), "those that have are C"),
+        (lambda n: n.swap("j", "k").vectorize("j"), "j has 11 iterations, which no vector of 2"),
     ],
 )
 def test_what_is_not_legal_is_refused_with_what_is_allowed(ask, words):
@@ -270,6 +271,12 @@ def test_a_damaged_schedule_is_refused(text):
 def test_schedules_by_hand_are_for_processors():
     with pytest.raises(TargetError, match="processors"):
         lw.nest(matmul(), {"kind": "cuda", "arch": "sm_90"})
+
+
+def test_a_schedule_without_operations_has_no_speed_in_operations():
+    for moved in (lw.einsum("ij->ji", lw.tensor("x", (3, 5))), lw.ops.sort(lw.tensor("x", (9,)))):
+        with pytest.raises(LoopwrightError, match="no operations to count"):
+            lw.nest(moved).gflops()
 
 
 @pytest.mark.slow

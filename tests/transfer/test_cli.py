@@ -48,7 +48,7 @@ def test_list_shows_the_newest_first_with_tabs_between(run):
     assert column(output, "ms") == ["4", "", "1", "3"]
     assert column(output, "failure") == ["", "crash", "", ""]
     assert column(output, "what")[1] == "C[4, 6] from A[4, 5] B[5, 6]"
-    assert "4 of 4 records shown; 1 are failures; 2 workloads" in output
+    assert "4 of 4 records shown; failures: 1; 2 workloads" in output
 
 
 def test_list_chooses(run):

@@ -69,7 +69,7 @@ def test_a_base_is_no_model_of_records_that_are_too_few(file, groups, model):
     few = [
         dataclasses.replace(groups[0], features=groups[0].features[:3], costs=groups[0].costs[:3])
     ]
-    with pytest.raises(ModelError, match="3 records of 1 workloads are too few"):
+    with pytest.raises(ModelError, match="3 records of 1 workload: too few"):
         train(few, model, base=load_global(file))
 
 
@@ -246,12 +246,19 @@ def test_the_shipped_sequence_model_proposes_for_targets_that_it_knows():
     for target in (AVX2, AVX512):
         encoded, proposer = (
             EncodedSpace(space(matmul(*NEW), target)),
-            find_proposer("auto", target),
+            find_proposer("auto", target)[0],
         )
         found = Proposals(encoded, proposer, np.random.default_rng(0)).first(30)
         assert len(np.unique(found, axis=0)) == 30
-    assert find_proposer(None, AVX2) is None
-    assert find_proposer("auto", resolve({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})) is None
+    assert find_proposer("auto", AVX2)[1] == "proposes configs by the shipped model x86-sequence"
+
+
+def test_a_missing_sequence_model_is_refused_by_what_left_it_out():
+    with pytest.raises(ModelError, match="transfer=None leaves out the shipped one"):
+        find_proposer(None, AVX2)
+    arm = resolve({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+    with pytest.raises(ModelError, match="shipped for target llvm aarch64-linux-gnu"):
+        find_proposer("auto", arm)
 
 
 def test_the_command_line_trains_and_judges(store, tmp_path):

@@ -91,12 +91,24 @@ def is_sequence(transfer: Transfer) -> bool:
     return transfer not in (None, AUTO) and read_model(transfer)[0] == SEQUENCE
 
 
-def find_proposer(transfer: Transfer, target: Target) -> SequenceModel | None:
+def find_proposer(transfer: Transfer, target: Target) -> tuple[SequenceModel, str]:
     """The sequence model in a file, or with "auto" the shipped one, for targets that have a
-    shipped cost model; else None. Raises `ModelError` for a file that cannot be used."""
-    if transfer is None or (transfer == AUTO and shipped_path(target) is None):
-        return None
-    return SequenceModel.load(SHIPPED / f"{PROPOSER}.json" if transfer == AUTO else transfer)
+    shipped cost model, and a line that names it. Raises `ModelError` where there is none."""
+    own = "train one on records by `loopwright model train --model sequence -o FILE`, and give"
+    if transfer is None:
+        raise ModelError(
+            "no sequence model is left to propose configs: transfer=None leaves out the shipped "
+            f"one; {own} transfer=FILE"
+        )
+    if transfer != AUTO:
+        return SequenceModel.load(transfer), f"proposes configs by {os.fspath(transfer)}"
+    if shipped_path(target) is None:
+        raise ModelError(
+            f"no sequence model is shipped for target {target}; {own} transfer=FILE, or leave out "
+            'strategy="sampled" and model="policy"'
+        )
+    note = f"proposes configs by the shipped model {PROPOSER}"
+    return SequenceModel.load(SHIPPED / f"{PROPOSER}.json"), note
 
 
 def _shipped(target: Target) -> Base:

@@ -131,7 +131,9 @@ def cross_validated(
     distinct = sorted(set(names))
     folds = min(folds, len(distinct))
     if folds < 2:
-        raise ModelError(f"records of {len(distinct)} {by}: at least 2 are needed to hold one out")
+        raise ModelError(
+            f"records of {counted(len(distinct), by)}: at least 2 are needed to hold one out"
+        )
     order = np.random.default_rng(0).permutation(len(distinct))
     fold = {distinct[place]: n % folds for n, place in enumerate(order)}
     for n in range(folds):

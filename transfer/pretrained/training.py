@@ -21,6 +21,7 @@ from loopwright.costmodel.models.registry import blend
 from loopwright.costmodel.sequence.examples import Group
 from loopwright.costmodel.sequence.grammar import Grammar
 from loopwright.costmodel.sequence.model import SequenceModel
+from loopwright.dsl.words import counted
 from loopwright.packages import optional
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
@@ -52,8 +53,8 @@ def train(
     made.fit(*stacked(groups))
     if "records" not in made.about:  # a base is ready whatever was learned
         raise ModelError(
-            f"{sum(len(g.costs) for g in groups)} records of {len(groups)} workloads are too few "
-            "to learn from: tune or collect more"
+            f"{counted(sum(len(g.costs) for g in groups), 'record')} of "
+            f"{counted(len(groups), 'workload')}: too few to learn from; tune or collect more"
         )
     about = made.about | provenance(groups, made.reads)
     for before in (other.about for other in (*filter(None, [base]), *beside)):

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from loopwright.cli.common.options import EXISTING, choice, collect
 from loopwright.cli.common.source_table import SourceTable, read_source_table
+from loopwright.dsl.words import counted
 
 _FOLDS = 5
 _OF_RECORDS = ("stores", "targets", "kind", "base", "beside", "note")
@@ -89,7 +90,8 @@ def train_from_table(options: SourceOptions, output: Path, seed: int) -> str:
     model = SourceModel(options.reader, options.language, seed)
     model.fit(table.sources, table.labels, table.auxiliary, table.groups)
     model.save(output)
-    return f"{output}: learned from {len(table.sources)} sources{_judged(options, table, seed)}"
+    learned = counted(len(table.sources), "source")
+    return f"{output}: learned from {learned}{_judged(options, table, seed)}"
 
 
 def _judged(options: SourceOptions, table: SourceTable, seed: int) -> str:
