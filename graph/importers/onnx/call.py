@@ -62,11 +62,12 @@ def operator(*names: str, limit: str = "") -> Callable[[Rule], Rule]:
 
 
 def in_float32(rule: Rule) -> Rule:
-    """The rule in float32 where its first input is of halves: what it sums may be beyond them."""
+    """The rule in float32 where its first floats are halves: what it sums may be beyond them."""
 
     @functools.wraps(rule)
     def wide(call: Call) -> Value | Sequence[Value]:
-        narrow = call.dtype()
+        types = (str(x.dtype) for x in call.inputs if x is not None)
+        narrow = next(filter(is_float, types), "")
         if narrow not in HALVES:
             return rule(call)
         given = [
@@ -85,6 +86,19 @@ def _as(call: Call, x: Value, dtype: str) -> Value:
     if not isinstance(x, Tensor):
         return x.astype(numpy_dtype(dtype))
     return define("cast", shape_of(x), lambda *i: cast(x[i], dtype))
+
+
+def rounded_once(of: Callable[..., Expr]) -> Callable[..., Expr]:
+    """The function of elements in float32 where they are halves, of several steps the last one
+    rounded."""
+
+    def wide(*elements: Expr) -> Expr:
+        dtype = elements[0].dtype
+        if dtype not in HALVES:
+            return of(*elements)
+        return cast(of(*(cast(x, "float32") for x in elements)), dtype)
+
+    return wide
 
 
 class Weights:
