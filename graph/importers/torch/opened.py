@@ -25,6 +25,8 @@ def for_all_sizes() -> Any:
         F.pad: padded,
         torch.chunk: _chunk,
         torch.Tensor.chunk: _chunk,
+        **dict.fromkeys((torch.split, torch.Tensor.split), _split),
+        **dict.fromkeys((torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__), _unbind),
         torch.tensor_split: _tensor_split,
         torch.Tensor.tensor_split: _tensor_split,
     }
@@ -99,6 +101,35 @@ def _chunk(x: Any, chunks: Any, dim: int = 0) -> Any:
     size = (n + chunks - 1) // chunks
     torch._check((chunks - 1) * size < n)
     return _parts(x, dim, [size * k for k in range(chunks)])
+
+
+def _split(x: Any, split_size_or_sections: Any = None, dim: int = 0, **words: Any) -> Any:
+    """Parts of a known size: there must be as many at all sizes of the axis."""
+    size, n = words.get("split_size", split_size_or_sections), x.shape[dim]
+    if isinstance(n, int) or not isinstance(size, int):
+        return x.split(size, dim)
+    count = _known_count(f"split({size}, {dim})", (n + size - 1) // size)
+    return _parts(x, dim, [size * k for k in range(count)])
+
+
+def _unbind(x: Any, dim: int = 0) -> Any:
+    """All parts along an axis, of which there must be as many at all sizes."""
+    _known_count(f"unbind({dim}), or a loop in Python,", x.shape[dim])
+    return x.unbind(dim)
+
+
+def _known_count(what: str, count: Any) -> int:
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    if isinstance(count, int):
+        return count
+    known = int(count.node.hint)
+    if not statically_known_true(count == known):
+        raise ModelError(
+            f"{what} of an open axis gives another number of parts at each size: use operators of "
+            "whole tensors, chunk or tensor_split, which give a known number, or fix the size"
+        )
+    return known
 
 
 def _tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> Any:

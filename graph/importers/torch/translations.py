@@ -178,7 +178,10 @@ def _attention(
     def constant(number: float) -> Any:
         return op.CastLike(op.Constant(value_float=number), query)
 
-    factor = constant(1 / math.sqrt(size) if scale is None else scale)
+    if scale is None and not isinstance(size, int):
+        factor = op.Reciprocal(op.Sqrt(op.CastLike(op.Shape(query, start=-1), query)))
+    else:
+        factor = constant(1 / math.sqrt(size) if scale is None else scale)
     narrow = query.dtype.name not in ("FLOAT", "DOUBLE")  # whose sums may be too large unscaled
     together = [*lead[:-1], lead[-1] // shared, shared * rows] if shared > 1 else [*lead, rows]
     if narrow:
