@@ -20,10 +20,10 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     define,
     gathered,
-    in_float32,
     operator,
     shape_of,
 )
+from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take

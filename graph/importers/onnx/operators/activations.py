@@ -10,7 +10,13 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, operator, rounded_once, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Call,
+    Value,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.halves import rounded_once
 from loopwright.graph.importers.onnx.operators.elementwise import within
 
 

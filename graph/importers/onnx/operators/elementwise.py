@@ -18,12 +18,11 @@ from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
     dtype_of,
-    in_float32,
     operator,
-    rounded_once,
     shape_of,
 )
 from loopwright.graph.importers.onnx.foreign import reinterpreted
+from loopwright.graph.importers.onnx.halves import in_float32, rounded_once
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 Function = Callable[..., Any]

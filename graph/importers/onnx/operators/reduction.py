@@ -18,9 +18,9 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     define,
     gathered,
-    in_float32,
     operator,
 )
+from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 _REDUCERS: dict[str, Callable[[Expr], Expr]] = {
