@@ -223,3 +223,17 @@ def test_parts_of_a_known_size_may_be_of_a_known_number():
     check(lambda x: sum(p.sum(1) for p in x.split(4, 1)), (3, lw.dim("n", 5, 8)), sizes)
     check(lambda x: torch.cat([p * 2 for p in x.split(4)]), (6, lw.dim("n", 5, 8)), sizes)
     check(lambda x: sum(row * 2 for row in x), (6, lw.dim("n", 5, 8)), sizes)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [False, True])
+def test_an_image_of_open_size_is_turned(align, padding):
+    turn = torch.tensor([[[0.8, 0.7, 0.0], [-0.1, 1.4, 0.1]]])
+
+    def turned(x):
+        grid = F.affine_grid(turn, x.shape, align_corners=align)
+        return F.grid_sample(x, grid, padding_mode=padding, align_corners=align)
+
+    dims = lw.dim("h", 2, 24), lw.dim("w", 2, 24)
+    sizes = [{"h": 2, "w": 2}, {"h": 5, "w": 24}, {"h": 24, "w": 7}]
+    check(turned, (1, 2, *dims), sizes)

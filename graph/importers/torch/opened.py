@@ -20,6 +20,7 @@ def for_all_sizes() -> Any:
     own: dict[Any, Callable[..., Any]] = {
         torch.cdist: _distances,
         torch.linspace: _linspace,
+        F.affine_grid: _affine_grid,
         torch.max_pool1d: _max_pool1d,
         F.max_pool1d: _max_pool1d,
         F.pad: padded,
@@ -80,6 +81,24 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options:
     back = ahead.flip(0)
     step = (end - start) / (ahead + back).clamp(min=1)
     return torch.where(ahead <= back, start + step * ahead, end - step * back)
+
+
+def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
+    """Places in an image, from -1 to 1 along each axis, turned and moved by a matrix."""
+    import torch
+
+    if all(isinstance(n, int) for n in size):
+        return torch.nn.functional.affine_grid(theta, size, align_corners)
+    spatial = size[2:]
+    own = theta.reshape(theta.shape[0], *(1,) * len(spatial), *theta.shape[1:])
+    grid = own[..., -1]
+    for axis, n in enumerate(spatial):
+        ahead = torch.arange(n, dtype=theta.dtype)
+        back = ahead.flip(0)
+        place = (ahead - back) / (ahead + back + (not align_corners)).clamp(min=1)
+        behind = (1,) * (len(spatial) - axis)
+        grid = grid + own[..., -2 - axis] * place.reshape(n, *behind)
+    return grid
 
 
 def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:

@@ -122,7 +122,7 @@ def _grid_sample(call: Call) -> Value:
         def at(*i: Index) -> Expr:
             g = f.cast(grid[(*i, rank - 1 - d)], "float32")  # the last axis comes first
             if aligned:
-                return (g + 1) * (0.5 * (shape[2 + d] - 1))
+                return (g + 1) * 0.5 * float(shape[2 + d] - 1)
             return ((g + 1) * float(shape[2 + d]) - 1) * 0.5
 
         return at
