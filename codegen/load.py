@@ -10,7 +10,7 @@ from pathlib import Path
 
 from loopwright.codegen.library.binary import MAX_THREADS, Binary
 from loopwright.codegen.library.library import Library, kept_sources
-from loopwright.codegen.library.linker import architecture, scratch
+from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.library.manifest import check_manifest
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
 from loopwright.codegen.open.library import OpenLibrary
@@ -18,6 +18,7 @@ from loopwright.codegen.open.signature import OpenSignature
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import LibraryError
 from loopwright.paths import file_at, shown, why
+from loopwright.temporary import TemporaryFolder
 
 
 def load(path: str | os.PathLike[str]) -> Library:
@@ -77,7 +78,7 @@ def _loadable(path: Path, code: bytes) -> Iterator[Path]:
         _loaded.add(path)
         yield path
         return
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         copy = folder / path.name
         copy.write_bytes(code)
         yield copy

@@ -1,7 +1,10 @@
 """The command line: `loopwright`, or `python -m loopwright`."""
 
+import functools
+import os
 import signal
 import threading
+from collections.abc import Sequence
 from types import FrameType
 
 import click
@@ -33,10 +36,23 @@ def main() -> None:
     """Find fast programs for tensor computations."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _end)
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # under nohup it is ignored
+            terminals = [number for number in range(3) if os.isatty(number)]
+            signal.signal(signal.SIGHUP, functools.partial(_hang_up, terminals))
 
 
 def _end(number: int, frame: FrameType | None) -> None:
     """End as Ctrl-C does: nothing that was measured is lost."""
+    raise KeyboardInterrupt
+
+
+def _hang_up(terminals: Sequence[int], number: int, frame: FrameType | None) -> None:
+    """End so when the terminal is closed. Nothing can be printed there any more."""
+    signal.signal(number, signal.SIG_IGN)  # a shell tells its jobs once more
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for each in terminals:
+        os.dup2(nothing, each)
+    os.close(nothing)
     raise KeyboardInterrupt
 
 

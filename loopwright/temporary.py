@@ -8,6 +8,7 @@ would not do: they come again, and differ in containers that share the folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -16,18 +17,33 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
+
+from loopwright.dsl.errors import BuildError
+from loopwright.paths import why
 
 _PREFIX = "loopwright-tmp-"
 _NEW = "loopwright-new-"
 _SOON = 60.0  # seconds in which a folder is locked after it was made, with certainty
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class TemporaryError(BuildError):
+    """No temporary file can be written."""
 
 
 class TemporaryFolder:
     """A folder of this process, removed by `cleanup`, at the end of a `with` block or of the
-    process, or by the next one. Raises `OSError` where none can be made."""
+    process, or by the next one. Raises `TemporaryError` where none can be made, and where there
+    is no room for what a `with` block writes."""
 
     def __init__(self) -> None:
-        root = tempfile.gettempdir()
+        try:
+            self._make(tempfile.gettempdir())
+        except OSError as error:
+            raise _unwritable(error) from error
+
+    def _make(self, root: str) -> None:
         if root not in _swept:
             _swept.add(root)
             sweep(Path(root))
@@ -45,8 +61,25 @@ class TemporaryFolder:
     def __enter__(self) -> Path:
         return Path(self.name)
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, kind: object, error: object, _trace: object) -> None:
         self.cleanup()
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise _unwritable(error) from error
+
+
+def temporary_file() -> IO[bytes]:
+    """An open file without a name. Raises `TemporaryError`."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise _unwritable(error) from error
+
+
+def _unwritable(error: OSError) -> TemporaryError:
+    return TemporaryError(
+        f"temporary files cannot be written ({why(error)}): name a folder with room that you may "
+        "write to by the environment variable TMPDIR"
+    )
 
 
 def sweep(root: Path) -> None:

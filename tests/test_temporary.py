@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import loopwright as lw
 from loopwright import temporary
-from loopwright.temporary import TemporaryFolder, sweep
+from loopwright.temporary import TemporaryError, TemporaryFolder, sweep
 from tests import interpreter
 
 ROOT = Path(__file__).parents[1]
@@ -155,3 +157,39 @@ def test_a_tuner_that_is_killed_leaves_nothing_longer_than_the_next_start(root, 
     assert any(name.startswith("loopwright-tmp-") for name in names(root))
     with TemporaryFolder() as folder:
         assert names(root) == [folder.name]
+
+
+@pytest.mark.parametrize("make", [TemporaryFolder, temporary.temporary_file])
+def test_no_place_for_temporary_files_is_an_error_that_names_the_remedy(root, make):
+    root.rmdir()
+    with pytest.raises(TemporaryError, match=r"tmp.*: No such file .* TMPDIR"):
+        make()
+
+
+def test_no_room_in_a_temporary_folder_is_such_an_error_too(root):
+    with pytest.raises(TemporaryError, match="No space left"), TemporaryFolder():
+        raise OSError(errno.ENOSPC, "No space left on device", "file")
+    assert names(root) == []
+    with pytest.raises(FileNotFoundError), TemporaryFolder() as folder:
+        (folder / "none").read_text()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda w: lw.build(w, threads=1),
+        lambda w: lw.build(w, target="c"),
+        lambda w: lw.tune(w, trials=1, records=None, transfer=None),
+    ],
+)
+def test_builds_and_searches_say_that_no_temporary_file_can_be_written(root, call):
+    root.rmdir()
+    with pytest.raises(lw.LoopwrightError, match="TMPDIR"):
+        call(lw.workload(lw.ops.relu(lw.tensor("x", (5, 7)))))
+
+
+def test_an_export_says_that_no_temporary_file_can_be_written(root, tmp_path):
+    library = lw.build(lw.workload(lw.ops.relu(lw.tensor("x", (5, 7)))), threads=1)
+    root.rmdir()
+    with pytest.raises(lw.LoopwrightError, match="TMPDIR"):
+        library.export(tmp_path / "r.so")

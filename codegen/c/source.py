@@ -9,11 +9,12 @@ from __future__ import annotations
 from loopwright.codegen.c.emit import emit_function
 from loopwright.codegen.c.text import comment
 from loopwright.codegen.library.header import C_TYPES
-from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler, scratch
+from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler
 from loopwright.codegen.target import resolve
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Buffer, Tree
+from loopwright.temporary import TemporaryFolder
 
 _FLAGS = ("-std=c11", "-O3", "-fPIC", "-fno-math-errno", "-ffp-contract=fast")
 
@@ -74,7 +75,7 @@ def _machine(target: Target) -> list[str]:
 def compile_source(source: str, target: Target, assembly: bool = False) -> bytes:
     """The object file of C source, or its assembly. Raises `BuildError`."""
     flags = [*_FLAGS, *_machine(target), "-I", str(RUNTIME)]
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         text, made = folder / "kernel.c", folder / "kernel.o"
         text.write_text(source)
         step = "-S" if assembly else "-c"

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopwright.codegen.library.linker import launcher, scratch
+from loopwright.codegen.library.linker import launcher
 from loopwright.dsl.errors import DeviceLostError, LibraryError, LoopwrightError, TargetError
+from loopwright.temporary import TemporaryFolder
 
 ABI = 1
 """LW_GPU_ABI of cuda.h."""
@@ -145,7 +146,7 @@ _REMEDIES: dict[int, tuple[type[LoopwrightError], str]] = {
 def own_launcher() -> Launcher:
     """The launcher that programs use that were not exported. Raises `BuildError` where there is
     no C compiler to make it with."""
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         path = folder / "cuda_launcher.so"
         launcher(path)
         return Launcher(path)

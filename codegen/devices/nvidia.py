@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.codegen.devices.code import Resources
-from loopwright.codegen.library.linker import scratch
 from loopwright.dsl.errors import BuildError
 from loopwright.packages import install
+from loopwright.temporary import TemporaryFolder
 
 _TIMEOUT = 300.0  # seconds; a compiler that needs more hangs
 _CACHES = (12, 9)  # the first nvrtc that keeps what it compiled
@@ -90,7 +90,7 @@ def _bytes(text: str, what: str) -> int:
 
 
 def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         text, output = folder / "kernels.cu", folder / "kernels.out"
         text.write_text(source)
         command = [nvcc, "-std=c++17", "-O3", *options, "-o", str(output), str(text)]

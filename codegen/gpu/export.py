@@ -11,10 +11,11 @@ from pathlib import Path
 from loopwright.codegen.devices.code import GpuCode, Plan
 from loopwright.codegen.library.export import check_place, write_library
 from loopwright.codegen.library.header import MADE_BY, Functions
-from loopwright.codegen.library.linker import link_launcher, scratch
+from loopwright.codegen.library.linker import link_launcher
 from loopwright.codegen.library.manifest import describe, embedded
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.dsl.errors import LibraryError
+from loopwright.temporary import TemporaryFolder
 
 _WIDEST = 16  # bytes of the widest load of a kernel
 
@@ -39,7 +40,7 @@ def export(signature: Signature, code: GpuCode, origin: Origin, path: Path) -> P
     check_place(path)
     gpu = {"gpu": {"language": code.language, "arch": code.arch}}
     manifest = describe(path.name, signature, origin) | gpu
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         image, built = folder / "image", folder / path.name
         image.write_bytes(code.image)
         link_launcher(_wrapper(name, signature, code, image) + embedded(manifest), built)

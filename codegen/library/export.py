@@ -26,11 +26,12 @@ from loopwright.codegen.library.header import (
     public_symbols,
     wrapper,
 )
-from loopwright.codegen.library.linker import link, scratch
+from loopwright.codegen.library.linker import link
 from loopwright.codegen.library.manifest import FORMAT, describe, embedded
 from loopwright.codegen.library.signature import Origin, Signature
 from loopwright.dsl.errors import LibraryError
 from loopwright.paths import new_file, shown, why
+from loopwright.temporary import TemporaryFolder
 
 _BEGINNING = f'{{"format":"{FORMAT}"'
 """Beginning of every manifest, spaces left out."""
@@ -66,7 +67,7 @@ def write_linked(
 ) -> Path:
     """Link the objects with the functions for C, and write the three files. Raises `LibraryError`
     or `BuildError`."""
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         built = folder / path.name
         link(
             origin.objects,

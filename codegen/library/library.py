@@ -14,13 +14,14 @@ from loopwright.codegen.library import arrays, calls
 from loopwright.codegen.library.arrays import Array, KeptLayout
 from loopwright.codegen.library.binary import Binary, raise_for
 from loopwright.codegen.library.calls import Call, Located, Slot
-from loopwright.codegen.library.linker import link, scratch
+from loopwright.codegen.library.linker import link
 from loopwright.codegen.library.loading import loaded
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
 from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
 from loopwright.codegen.processors import missing_features
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 from loopwright.dsl.words import brief, html_table
+from loopwright.temporary import TemporaryFolder
 
 Sources = Mapping[str, Callable[[], str]]
 
@@ -345,7 +346,7 @@ class Library:
         """The shared object."""
         if not self.origin.objects:
             return self.origin.read()
-        with scratch() as folder:
+        with TemporaryFolder() as folder:
             path = folder / "library.so"
             link(self.origin.objects, path, triple=self.origin.triple, complete=True)
             return path.read_bytes()

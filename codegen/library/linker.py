@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +118,7 @@ def disassembly(code: bytes) -> str:
     """Instructions of an object file, as objdump shows them without its heading, which names a
     temporary file. Raises `BuildError`."""
     program = find_compiler().run("-print-prog-name=objdump").strip()
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         path = folder / "kernel.o"
         path.write_bytes(code)
         shown = _run([program, "-d", "-M", "intel", "--no-show-raw-insn", str(path)])
@@ -146,7 +145,7 @@ def host_library() -> Path:
     compiler = find_compiler()
 
     def make(path: Path) -> None:
-        with scratch() as folder:
+        with TemporaryFolder() as folder:
             source, built, script = (folder / name for name in ("host.c", "host.o", "symbols.map"))
             source.write_text(_HOST)
             compiler.run(*_COMPILE, "-I", RUNTIME, "-c", source, "-o", built)
@@ -167,7 +166,7 @@ def launcher(output: Path) -> None:
 def link_launcher(source: str, output: Path) -> None:
     """The same of C source that sees cuda.h, as a whole library. Raises `BuildError`."""
     compiler = find_compiler()
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         text, built = folder / "library.c", folder / "library.o"
         text.write_text(source)
         compiler.run(*_COMPILE, "-I", RUNTIME, "-c", text, "-o", built)
@@ -226,17 +225,6 @@ def _own_temporary() -> TemporaryFolder:
     return TemporaryFolder()
 
 
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A temporary folder. Raises `BuildError` where none can be made."""
-    try:
-        folder = TemporaryFolder()
-    except OSError as error:
-        raise BuildError(f"cannot make a temporary folder: {error}") from error
-    with folder as path:
-        yield path
-
-
 def link(
     objects: Sequence[bytes],
     output: Path,
@@ -255,7 +243,7 @@ def link(
     the objects have a plan around their `main` (`plan.object_files`).
     """
     compiler = find_compiler(triple)
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         files = []
         for number, code in enumerate(objects):
             files.append(folder / f"{number}.o")

@@ -8,11 +8,12 @@ from typing import Any
 
 from loopwright.codegen.library.binary import MAX_THREADS, Binary
 from loopwright.codegen.library.header import as_identifier
-from loopwright.codegen.library.linker import is_native, link, scratch
+from loopwright.codegen.library.linker import is_native, link
 from loopwright.codegen.library.mapped import MappedBinary, is_builtin
 from loopwright.codegen.library.signature import Origin, Parameter, functions_of
 from loopwright.codegen.processors import missing_features, usable_processors
 from loopwright.dsl.errors import BuildError, LibraryError
+from loopwright.temporary import TemporaryFolder
 
 
 def loaded(signature: Any, origin: Origin, threads: int | None = None) -> Binary | None:
@@ -24,7 +25,7 @@ def loaded(signature: Any, origin: Origin, threads: int | None = None) -> Binary
     if origin.objects:
         binary = load_objects(origin.objects, as_identifier(signature.name), functions)
     else:
-        with scratch() as folder:
+        with TemporaryFolder() as folder:
             path = folder / "library.so"
             path.write_bytes(origin.read())
             binary = Binary(path, functions)
@@ -46,7 +47,7 @@ def load_objects(
     if len(objects) == 1 and is_builtin(objects[0]):
         with contextlib.suppress(BuildError):
             return MappedBinary(objects[0], functions)
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         path = folder / f"{name}.so"
         link(objects, path)
         try:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
-from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler, scratch
+from loopwright.codegen.library.linker import RUNTIME, architecture, find_compiler
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.dtypes import is_unsigned
+from loopwright.temporary import TemporaryFolder
 
 Number = Any
 """An integer; in a plan of open sizes a formula of them, too."""
@@ -188,7 +189,7 @@ def plan_objects(
     """The object files of a plan's source and of its weights, which the source knows as `symbol`.
     Raises `BuildError` where the C compiler fails."""
     compiler = find_compiler(triple)
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         written, plan = folder / "plan.c", folder / "plan.o"
         written.write_text(source)
         flags = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
@@ -199,7 +200,7 @@ def plan_objects(
 def weights_object(weights: Weights, symbol: str, triple: str | None) -> bytes:
     """The object file of weights; `symbol` is a pointer to them. Raises `BuildError`."""
     compiler = find_compiler(triple)
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         data, assembly, packed = folder / "weights", folder / "weights.s", folder / "weights.o"
         weights.write(data)
         far = architecture(triple) == "x86_64" and weights.nbytes > _LARGE

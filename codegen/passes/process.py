@@ -10,7 +10,6 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from loopwright.codegen.passes.pipeline import Pipeline
 from loopwright.dsl.errors import BuildError
 from loopwright.packages import install
 from loopwright.schedule.target import Target
-from loopwright.temporary import TemporaryFolder
+from loopwright.temporary import TemporaryFolder, temporary_file
 
 PACKAGE = "karellen-llvm-core"
 """The package that brings libLLVM with its C API."""
@@ -149,7 +148,7 @@ class _Child:
         _check_switches(given)
         ours, theirs = socket.socketpair()
         folder = TemporaryFolder()  # some passes write files where they are
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self._said = temporary_file()  # closed with the child
         with theirs:
             self._process = subprocess.Popen(
                 [*_command(path), str(theirs.fileno()), *given],

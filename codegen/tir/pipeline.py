@@ -9,9 +9,9 @@ import tvm
 from tvm import tirx
 from tvm.s_tir.pipeline import finalize_device_passes, finalize_host_passes
 
-from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.tvm_target import tvm_target
 from loopwright.schedule.target import Target
+from loopwright.temporary import TemporaryFolder
 
 _NAME = "loopwright"
 _VARIANT = "loopwright.variant"
@@ -59,7 +59,7 @@ def compiled(
 
 def object_file(module: Any) -> bytes:
     """The machine code of a module."""
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         path = folder / "kernel.o"
         module.write_to_file(str(path))
         return path.read_bytes()

@@ -59,8 +59,9 @@ class PassesTuned:
 
     Attributes
     ----------
-    passes: the list as `lw.build` takes it; empty where none was certainly faster than -O3.
-    speedup: the time by -O3 over that by the list, where there is one.
+    passes: the list as `lw.build` takes it; empty where none was certainly faster than -O3. After
+        an interrupt, that of the least time in the search.
+    speedup: the time by -O3 over that by the list, where they were compared.
     default: seconds of a call by -O3; infinite where there was no time to measure it.
     tried: all lists, in order.
     """
@@ -85,6 +86,8 @@ class PassesTuned:
         tried = f"{tried}, {failed} failed"
         if not self.tried:
             return "-O3 is kept: there was no time to try a list: give more minutes"
+        if self.passes and self.speedup is None:
+            return f"the fastest list in the search, not compared with -O3: {self.passes}; {tried}"
         if self.speedup is None:
             return f"-O3 is kept: no list is certainly faster; {tried}"
         return f"{self.speedup} times as fast as by -O3, by {self.passes}; {tried}"
@@ -164,6 +167,17 @@ class PassSearch:
         default, best = self.costs[self.base.code], min(self.costs.values())
         tried, codes = counted(len(self.tried), "list"), counted(len(self.costs), "code")
         return f"{tried}, {codes}, best {default / best:.3f} x -O3"
+
+    def fastest(self) -> str:
+        """The list of the least time in the search, nothing for -O3."""
+        code = min(self.costs, key=lambda code: self.costs[code])
+        return text(self.of_code[code][0]) if code in self.of_code else ""
+
+    def result(self, machine: Target, passes: str, speedup: Ratio | None = None) -> PassesTuned:
+        """The result of the search with a list."""
+        default = self.costs[self.base.code]
+        tried = tuple(self.tried)
+        return PassesTuned(self.workload, machine, self.config, passes, speedup, default, tried)
 
     def decided(self, end: float = math.inf) -> tuple[str, Ratio | None]:
         """The list that is certainly faster than -O3, minimized, with the ratio; none else. Of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
-from loopwright.explore.budget import Budget, TuningError
+from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.schedule.loops.nothing import refuse_nothing
 
 # What needs TVM is imported in the call: that takes seconds, which are of its minutes.
@@ -53,7 +53,8 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     model: what proposes lists to try next, or its file; see `explore.passes.lists`.
     progress: is called with a line after each batch.
 
-    Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm.
+    Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm, and
+    at Ctrl-C `Interrupted`, whose `tuned` has the fastest list in the search, not compared.
     """
     Budget.of(None, minutes)  # an error for what cannot be
     texts = isinstance(begin, Sequence) and all(isinstance(one, str) for one in begin)
@@ -91,15 +92,10 @@ def tune_passes(  # noqa: PLR0913 - what users choose
             search = PassSearch(device, made.workload, made.config, np.random.default_rng(seed))
         except TimeUpError:  # before -O3 was measured
             return PassesTuned(made.workload, machine, made.config, "", None, math.inf, ())
-        search.run([*waiting, *GOOD], until, progress)
-        device.until(end)
-        passes, speedup = search.decided(end)
-        return PassesTuned(
-            made.workload,
-            machine,
-            made.config,
-            passes,
-            speedup,
-            search.costs[search.base.code],
-            tuple(search.tried),
-        )
+        try:
+            search.run([*waiting, *GOOD], until, progress)
+            device.until(end)
+            passes, speedup = search.decided(end)
+        except KeyboardInterrupt:
+            raise Interrupted(search.result(machine, search.fastest())) from None
+        return search.result(machine, passes, speedup)

@@ -12,7 +12,6 @@ from tvm import tirx
 from loopwright.codegen.build import program
 from loopwright.codegen.compile import Program, signature
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.plan import Kernel
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.target import resolve
@@ -25,6 +24,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.graph.network import check_arrays, check_plannable
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
+from loopwright.temporary import TemporaryFolder
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -90,7 +90,7 @@ def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:
     try:
         with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
             built = tirx.build(module, tvm_target(target))
-        with scratch() as folder:
+        with TemporaryFolder() as folder:
             path = folder / "kernel.o"
             built.write_to_file(str(path))
             code = path.read_bytes()

@@ -13,7 +13,6 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.target import processor
 from loopwright.dsl.errors import BuildError, ConfigError
 from loopwright.dsl.numerics import Numerics
@@ -26,6 +25,7 @@ from loopwright.graph.tasks import Task
 from loopwright.measure.machine import fingerprint
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Target
+from loopwright.temporary import TemporaryFolder
 from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.store import Record, RecordStore
 
@@ -274,7 +274,7 @@ def _has_external(module: Any) -> bool:
 
 def _static_library(kernel: TunedKernel) -> Any:
     """The object file as a module that `tvm.compile` links into its own."""
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         path = folder / f"{kernel.kernel.name}.o"
         path.write_bytes(kernel.kernel.code)
         return tvm.runtime.load_static_library(str(path), [kernel.kernel.name])

@@ -21,7 +21,6 @@ from tvm import relax
 
 from loopwright.codegen.library.calls import positional
 from loopwright.codegen.library.export import check_path, check_place, write_together
-from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
 from loopwright.codegen.tvm_target import tvm_target
 from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
@@ -30,6 +29,7 @@ from loopwright.graph.compile.relax_pass import BuildOptions, replaced, tasks_in
 from loopwright.graph.importers.read import Source
 from loopwright.graph.tasks import Task
 from loopwright.schedule.target import Target
+from loopwright.temporary import TemporaryFolder
 from loopwright.transfer.records.store import Record
 
 
@@ -114,7 +114,7 @@ class VmModel:
         """
         path = Path(path)
         check_path(path)
-        with scratch() as folder:
+        with TemporaryFolder() as folder:
             built = folder / path.name
             try:
                 self.executable.export_library(str(built))

@@ -84,7 +84,8 @@ def frames(dims: tuple[Dim, ...], read: Read) -> tuple[Frame, ...]:
         if len(found) == _MOST_FRAMES:
             raise ModelError(
                 f"the model has other steps at {assigned(sizes)}, as at {_MOST_FRAMES} sizes "
-                "before: give its dims narrower bounds, or a multiple"
+                "before: give its dims narrower bounds, or a multiple; extents that are rounded, "
+                "as n times 2.1, follow no formula"
             )
         # The sizes of earlier frames are read no more.
         found.append(_Reading(left, sizes, read).frame())

@@ -30,7 +30,7 @@ Dims = Mapping[str, Any] | None
 """For the name of an open axis its least and greatest extent, and a divisor of all, if any."""
 Shape = tuple[int | Size, ...]
 
-_READ = 2  # sizes at which known values are compared, beside the least and the greatest
+_READ = 1  # sizes at which known values are compared, beside the least and the greatest two
 _ROUNDS = 8
 
 
@@ -152,7 +152,9 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
     dims, values, varying = dims_of(shapes), inputs_of(model), frozenset[str]()
     results = {value.name for value in model.graph.output}
     least, most, *some = drawn(dims, _READ)
-    sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, *some)]
+    # Of two sizes side by side, no number divides both.
+    beside = [max(d.low, high - d.multiple) for d, high in zip(dims, most, strict=True)]
+    sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, beside, *some)]
     for _ in range(_ROUNDS):
         try:
             greatest, *others = (_folded(model, values, shapes, arrays, s, varying) for s in sizes)

@@ -16,7 +16,7 @@ from loopwright.measure.workers.fork_server import Kind
 from loopwright.measure.workers.messages import Message
 from loopwright.measure.workers.pool import Pool
 from loopwright.measure.workers.process import Job
-from loopwright.temporary import TemporaryFolder
+from loopwright.temporary import TemporaryError, TemporaryFolder
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class StepPool(ExitStack):
         if count > 1 and worth and not self._fails:
             try:
                 return self._in_processes(jobs, count)
-            except (DeviceError, OSError) as error:
+            except (DeviceError, TemporaryError, OSError) as error:
                 _log.warning("steps are compiled in this process alone: %s", error)
                 self._fails = True
         with ThreadPoolExecutor(count) as threads:

@@ -53,8 +53,10 @@ def passes(  # noqa: PLR0913 - what users choose
     \b
       loopwright passes softmax x=256,512 --record 17 --minutes 2 -o softmax.so
 
-    LLVM's -O3 is kept where no list is certainly faster. It needs the extra llvm.
+    LLVM's -O3 is kept where no list is certainly faster. Ctrl-C ends it with the fastest list so
+    far, not compared. It needs the extra llvm.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
+    from loopwright.explore.budget import Interrupted
     from loopwright.explore.passes.tune import tune_passes
 
     workload = read_workload(what, settings).workload
@@ -69,16 +71,19 @@ def passes(  # noqa: PLR0913 - what users choose
 
         library = build(workload, config, threads=threads, numerics=allowed, passes=passes)
     else:
-        found = tune_passes(
-            workload,
-            config,
-            threads=threads,
-            minutes=minutes or 2.0,
-            seed=seed,
-            numerics=allowed,
-            model=model,
-            progress=lambda line: click.echo(line, err=True),
-        )
+        try:
+            found = tune_passes(
+                workload,
+                config,
+                threads=threads,
+                minutes=minutes or 2.0,
+                seed=seed,
+                numerics=allowed,
+                model=model,
+                progress=lambda line: click.echo(line, err=True),
+            )
+        except Interrupted as interrupted:
+            found = interrupted.tuned
         click.echo(str(found))
         library = found.library
     if path is not None:

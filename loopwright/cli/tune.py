@@ -147,9 +147,9 @@ def tune(options: _Options) -> None:
 
     A workload of a file may have dims (lw.dim); all its sizes then go into one library.
 
-    Ctrl-C ends it with what was found, and the same command again goes on from there; when all
-    trials are done, --trials with more of them does. The minutes include all but the writing of
-    files. Networks have `loopwright tune-model`.
+    Ctrl-C, or a closed terminal, ends it with what was found, and the same command again goes on
+    from there; when all trials are done, --trials with more of them does. The minutes include all
+    but the writing of files. Networks have `loopwright tune-model`.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     from loopwright.explore.stopwatch import Stopwatch
 
@@ -283,9 +283,11 @@ def _output(options: _Options, name: str) -> Path:
 
 def _written(tuned: Tuned, output: Path) -> Path:
     """The library as a file; of OpenCL the source, since drivers compile that where it runs."""
+    from loopwright.codegen.library.export import write_together
+
     if tuned.target.kind != "opencl":
         return tuned.library.export(output)
-    output.write_text(tuned.library.source("opencl"))
+    write_together({output: tuned.library.source("opencl").encode()})
     return output
 
 

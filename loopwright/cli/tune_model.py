@@ -73,8 +73,9 @@ def tune_model(network: Network, options: _Options) -> None:
       loopwright tune-model net.onnx --dim seq=1:512
       loopwright tune-model net.onnx --targets cpu,opencl
 
-    With --device another machine measures, with --fleet many, and the library is for those. Ctrl-C
-    ends it with what was found, and the same command again goes on from there.
+    With --device another machine measures, with --fleet many, and the library is for those.
+    Ctrl-C, or a closed terminal, ends it with what was found, and the same command again goes on
+    from there.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     if options.tasks is not None and options.share is not None:
         raise click.UsageError("--tasks and --share both choose tasks: give one of them")
@@ -157,29 +158,33 @@ def _tune_open(network: Network, options: _Options, output: Path) -> None:
     if options.tasks is not None or options.share is not None:
         raise click.UsageError("--tasks and --share choose tasks of one size: leave --dim out")
 
+    from loopwright.explore.budget import Interrupted
     from loopwright.graph.open.model import OpenModel
     from loopwright.graph.tuning.tune import tune_model as tune
 
-    built = tune(
-        network.path,
-        network.inputs,
-        minutes=options.minutes,
-        trials=options.trials,
-        effort=options.effort,
-        records=network.records,
-        threads=network.threads,
-        seed=options.seed,
-        transfer=options.transfer,
-        feedback=options.feedback,
-        layout=network.layout,
-        sparse=network.sparse,
-        numerics=network.numerics,
-        check=network.check,
-        progress=True,
-        device=options.device,
-        fleet=options.fleet,
-        dims=network.bounds,
-    )
+    try:
+        built = tune(
+            network.path,
+            network.inputs,
+            minutes=options.minutes,
+            trials=options.trials,
+            effort=options.effort,
+            records=network.records,
+            threads=network.threads,
+            seed=options.seed,
+            transfer=options.transfer,
+            feedback=options.feedback,
+            layout=network.layout,
+            sparse=network.sparse,
+            numerics=network.numerics,
+            check=network.check,
+            progress=True,
+            device=options.device,
+            fleet=options.fleet,
+            dims=network.bounds,
+        )
+    except Interrupted as interrupted:
+        built = interrupted.tuned
     assert isinstance(built, OpenModel), "there are dims"
     path = built.export(output)
     click.echo(f"saved      {path}, {built.library.open_signature}; records in {network.records}")

@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import tempfile
 import time
 import weakref
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from loopwright.measure.lease import readable
 from loopwright.measure.remote.frames import LinkError
 from loopwright.measure.workers.fork_server import last_words
 from loopwright.measure.workers.messages import Bytes
+from loopwright.temporary import temporary_file
 
 STALL = 30.0
 """Seconds without a byte, in either direction, after which a stream is given up."""
@@ -31,7 +31,7 @@ class Stream:
 
     def __init__(self, command: Sequence[str]) -> None:
         """Raises `LinkError` if it cannot be started."""
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - see _end
+        self._said = temporary_file()  # see _end
         try:
             self._process = subprocess.Popen(
                 command,

@@ -9,7 +9,7 @@ from typing import Any
 from loopwright.codegen.build import program
 from loopwright.codegen.compile import by_passes, compile_by, signature
 from loopwright.codegen.facts.facts import facts_of
-from loopwright.codegen.library.linker import link, scratch
+from loopwright.codegen.library.linker import link
 from loopwright.codegen.library.mapped import is_builtin
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError, LoopwrightError
@@ -21,6 +21,7 @@ from loopwright.measure.workers.messages import CandidateError, Message, Operati
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import Allocate, Tree, statements
+from loopwright.temporary import TemporaryFolder
 
 
 def operations() -> dict[str, Operation]:
@@ -60,7 +61,7 @@ def _build(message: Message) -> Message:
             from loopwright.codegen.devices.code import resources
 
             return Message(answer | {"resources": resources(code[0])}, code)
-        with scratch() as folder:
+        with TemporaryFolder() as folder:
             path = folder / "kernel.so"
             link(code, path, triple=target.triple, complete=asked["complete"])
             return Message(answer, (path.read_bytes(),))

@@ -16,7 +16,6 @@ from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.binary import Binary
 from loopwright.codegen.library.calls import Call
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.linker import scratch
 from loopwright.codegen.library.loading import load_objects
 from loopwright.codegen.library.mapped import is_builtin
 from loopwright.codegen.library.signature import Origin, Signature, functions_of
@@ -25,6 +24,7 @@ from loopwright.measure.checking import poison
 from loopwright.measure.machine import last_level_caches, one_per_core, private_bytes
 from loopwright.measure.workers.bench import Bench
 from loopwright.measure.workers.messages import Bytes, CandidateError, Operation
+from loopwright.temporary import TemporaryFolder
 
 
 def operations() -> dict[str, Operation]:
@@ -99,7 +99,7 @@ def _load(signature: Signature, code: Bytes, kind: str) -> Any:
     if is_builtin(given):
         binary = load_objects([given], "kernel", functions)
     else:
-        with scratch() as folder:
+        with TemporaryFolder() as folder:
             path = folder / "kernel.so"
             path.write_bytes(given)
             binary = Binary(path, functions)

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import click
@@ -335,27 +336,52 @@ def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, m
     assert runner.invoke(replay, ["999"]).exit_code == 1
 
 
-def test_a_search_that_is_told_to_end_keeps_what_it_measured_and_leaves_nothing_behind(tmp_path):
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    words = "tune matmul a=96,96 b=96,96 --trials 100000 --threads 1 --records t.db --output mm.so"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "loopwright", *words.split()],
-        cwd=tmp_path,
-        env=interpreter.environment(TMPDIR=str(temporary)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    with process:
-        interpreter.until_measured(tmp_path / "t.db")
-        process.send_signal(signal.SIGTERM)
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP])
+def test_a_search_that_is_told_to_end_keeps_what_it_measured_and_leaves_nothing_behind(
+    tmp_path, sign
+):
+    with searching(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        process.send_signal(sign)
         said, _ = process.communicate(timeout=60)
     assert "interrupted" in said
     assert "other library" not in said  # nobody waits for that any more
-    interpreter.until_measured(tmp_path / "t.db")  # by what the store kept
-    assert (tmp_path / "mm.so").exists()
-    assert not list(temporary.iterdir())
+    assert_kept(tmp_path)
+
+
+def test_a_search_whose_terminal_is_closed_keeps_what_it_measured(tmp_path):
+    ours, theirs = os.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with searching(tmp_path, **streams, preexec_fn=os.setsid) as process:
+        os.close(theirs)
+        os.close(ours)  # which is no terminal of a session: nobody tells but the shell
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)
+        process.wait(60)
+    assert process.returncode == 0
+    assert_kept(tmp_path)
+
+
+@contextmanager
+def searching(folder, **options):
+    """A search, once it has measured something."""
+    (folder / "tmp").mkdir()
+    words = "tune matmul a=96,96 b=96,96 --trials 100000 --threads 1 --records t.db --output mm.so"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "loopwright", *words.split()],
+        cwd=folder,
+        env=interpreter.environment(TMPDIR=str(folder / "tmp")),
+        text=True,
+        **options,
+    )
+    with process:
+        interpreter.until_measured(folder / "t.db")
+        yield process
+
+
+def assert_kept(folder):
+    interpreter.until_measured(folder / "t.db")  # by what the store kept
+    assert lw.load(folder / "mm.so").signature
+    assert not list((folder / "tmp").iterdir())
 
 
 @pytest.mark.usefixtures("brief")

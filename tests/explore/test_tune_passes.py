@@ -122,6 +122,38 @@ def test_a_search_ends_in_a_library_that_computes_what_minus_o3_does(monkeypatch
     np.testing.assert_allclose(found.library(a), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("seconds", "fastest"), [({"a": 0.8, "c": 0.9}, "a"), ({"a": 1.3}, "")])
+def test_the_fastest_list_so_far_is_that_of_the_least_time(seconds, fastest):
+    found = search(FakeDevice(seconds))
+    assert found.fastest() == ""
+    found.try_all([("c",), ("a",), ("bad",)])
+    assert found.fastest() == fastest
+    assert ("not compared" in str(found.result(ALONE, fastest))) == bool(fastest)
+
+
+@pytest.mark.llvm
+def test_an_interrupted_search_has_the_fastest_list_so_far(tmp_path, monkeypatch):
+    def ended(line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "FIRST", 2)
+    with pytest.raises(lw.Interrupted) as caught:
+        lw.tune_passes(lw.ops.relu(lw.tensor("x", (4,))), target=ALONE, progress=ended)
+    found = caught.value.tuned
+    assert len(found.tried) == 2
+    assert found.library(np.float32([-1, 0, 1, 2])).tolist() == [0, 0, 1, 2]
+
+    def tune_passes(*_args, **_options):
+        raise lw.Interrupted(found)
+
+    monkeypatch.setattr("loopwright.explore.passes.tune.tune_passes", tune_passes)
+    asked = ["passes", "relu", "x=4", "-o", str(tmp_path / "r.so")]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    assert str(found) in result.output
+    assert lw.load(tmp_path / "r.so").passes == found.passes
+
+
 @pytest.mark.llvm
 def test_without_time_for_a_list_o3_is_kept():
     found = lw.tune_passes(lw.ops.relu(lw.tensor("x", (4,))), target=ALONE, minutes=1e-9)

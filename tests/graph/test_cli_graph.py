@@ -54,6 +54,18 @@ def _call(*words, code=0):
     return result.output
 
 
+def test_an_interrupted_search_of_open_axes_exports_what_was_found(here, monkeypatch):
+    from loopwright.graph.tuning import tune as tuning
+
+    def ended(*words, **options):
+        raise lw.Interrupted(lw.build_model(words[0], dims=options["dims"], threads=1))
+
+    monkeypatch.setattr(tuning, "tune_model", ended)
+    said = _call("tune-model", "net.onnx", "--dim", "N=1:8", "-o", "lengths.so")
+    assert "saved" in said
+    assert lw.load("lengths.so")(np.load("x.npy")) == pytest.approx(here, rel=1e-4, abs=1e-4)
+
+
 def test_a_model_is_tuned_built_and_run(here):
     said = _call(
         "tune-model", "net.onnx", "--shape", "x=7,13", "--trials", "20", "--tasks", "1",

@@ -267,6 +267,19 @@ def test_embeddings_are_summed_and_normalized():
     compare("EmbedLayerNormalization", arrays, known, results=2, order=order)
 
 
+def test_embeddings_of_halves_are_summed_in_float32():
+    arrays = {name: np.zeros((1, 1), np.int32) for name in ("ids", "segments")}
+    tables = {"words": [60000.0, 0], "places": [9000.0, 1], "kinds": [-9000.0, 0]}
+    known = {name: np.array([row], np.float16) for name, row in tables.items()}
+    known |= {"gamma": np.ones(2, np.float16), "beta": np.zeros(2, np.float16)}
+    order = ["ids", "segments", *known]
+    model = node_model(
+        "EmbedLayerNormalization", arrays, known, domain="com.microsoft", order=order, results=2
+    )
+    got, _ = build_model(model, threads=1, check=False)(*arrays.values())
+    assert got.ravel().tolist() == [1, -1]
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("shape", [(2, 5, 24), (2, 3, 5, 8)])
 def test_places_turn_channels(interleaved, shape):

@@ -189,6 +189,39 @@ def test_halves_whose_sum_is_beyond_them_have_a_mean(op, options, wanted):
     np.testing.assert_allclose(got.astype(float), wanted, rtol=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [
+        ("Gelu", {"opset": 20}),
+        ("Gelu", {"opset": 20, "approximate": "tanh"}),
+        ("Elu", {}),
+        ("HardSigmoid", {}),
+        ("HardSwish", {}),
+        ("Mish", {}),
+        ("Selu", {}),
+        ("Softplus", {}),
+        ("Softsign", {}),
+    ],
+)
+def test_an_activation_of_halves_is_rounded_once(op, options):
+    x = np.linspace(-9, 9, 2000).astype(np.float16)
+    wide = computed(op, {"x": x.astype(np.float32)}, **options)
+    got = computed(op, {"x": x}, **options)
+    np.testing.assert_array_max_ulp(got, wide.astype(np.float16), maxulp=1)
+
+
+def test_reductions_of_integers_are_rounded_towards_zero():
+    x = np.array([[1, 2, 3], [40, 50, 60]], np.int32)
+    for op, wanted in (
+        ("ReduceL2", [3, 87]),
+        ("ReduceLogSum", [1, 5]),
+        ("ReduceLogSumExp", [3, 60]),
+    ):
+        got = computed(op, {"x": x}, opset=17, axes=[1], keepdims=0)
+        assert got.dtype == np.int32
+        assert got.tolist() == wanted
+
+
 def test_known_values_that_the_reference_cannot_compute_are_computed_all_the_same():
     known = {"i": np.array([0, 2, -1]), "d": np.array([4]), "v": np.array([2, 5], np.float32)}
     np.testing.assert_array_equal(

@@ -195,3 +195,45 @@ def test_updates_of_open_number_are_scattered_and_axes_cut_into_parts():
         torch.testing.assert_close(built(x, places), parts(x, places), rtol=1e-5, atol=1e-5)
     with pytest.raises(ModelError, match="n=4"):  # of which torch makes two parts
         lw.build_model(Function(lambda x: x.chunk(3, 1)[0]), given[:1], threads=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_size_of_a_head_may_be_open(dtype, is_causal):
+    def attended(x):
+        x = x.to(dtype)
+        made = F.scaled_dot_product_attention(x, x.flip(2), x * 2, is_causal=is_causal)
+        return made.float()
+
+    built = lw.build_model(
+        Function(attended), (lw.tensor("x", (1, 2, 5, lw.dim("n", 2, 40))),), threads=1
+    )
+    for n in (2, 3, 17, 40):
+        x = torch.randn(1, 2, 5, n)
+        off = 1e-4 if dtype == torch.float32 else 5e-3
+        torch.testing.assert_close(built(x), attended(x), rtol=off, atol=off)
+
+
+def test_a_share_of_a_size_may_be_no_whole_number():
+    check(lambda x: x * (x.shape[1] / 2), (3, lw.dim("n", 2, 40)), lengths(2, 3, 13, 32, 40))
+
+
+def test_parts_of_a_known_size_may_be_of_a_known_number():
+    sizes = lengths(5, 7, 8)
+    check(lambda x: sum(p.sum(1) for p in x.split(4, 1)), (3, lw.dim("n", 5, 8)), sizes)
+    check(lambda x: torch.cat([p * 2 for p in x.split(4)]), (6, lw.dim("n", 5, 8)), sizes)
+    check(lambda x: sum(row * 2 for row in x), (6, lw.dim("n", 5, 8)), sizes)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [False, True])
+def test_an_image_of_open_size_is_turned(align, padding):
+    turn = torch.tensor([[[0.8, 0.7, 0.0], [-0.1, 1.4, 0.1]]])
+
+    def turned(x):
+        grid = F.affine_grid(turn, x.shape, align_corners=align)
+        return F.grid_sample(x, grid, padding_mode=padding, align_corners=align)
+
+    dims = lw.dim("h", 2, 24), lw.dim("w", 2, 24)
+    sizes = [{"h": 2, "w": 2}, {"h": 5, "w": 24}, {"h": 24, "w": 7}]
+    check(turned, (1, 2, *dims), sizes)

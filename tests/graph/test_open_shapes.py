@@ -354,6 +354,9 @@ def test_known_values_of_half_an_open_size_are_in_no_layout():
     ("function", "words"),
     [
         (lambda x: sum(x[k] for k in range(x.shape[0])), r"a loop in Python over an open axis"),
+        (lambda x: sum(x), r"a loop in Python, of an open axis gives another number of parts"),
+        (lambda x: x.split(4)[0], r"split\(4, 0\) of an open axis .*tensor_split"),
+        (lambda x: x / float(x.shape[0]), r"math.sqrt\(n\) .*write n as it is, n \*\* 0.5"),
         (
             lambda x: torch_functions().adaptive_max_pool1d(x, 2, return_indices=True),
             r"adaptive_max_pool1d with return_indices.*leave return_indices out",

@@ -179,3 +179,46 @@ def test_pools_to_any_number_of_windows_and_axes_that_stay_are_torchs():
 
     check(pooled, torch.randn(2, 3, 8, 7))
     check(lambda x: x.relu().squeeze(0).squeeze((1, 2)), torch.randn(2, 1, 3))
+
+
+_NORMS = {
+    "every order": lambda x: [torch.linalg.vector_norm(x, p, 1) for p in _ORDERS],
+    "all elements": lambda x: [torch.linalg.vector_norm(x, 3, None, keep) for keep in _EITHER],
+    "another type": lambda x: torch.linalg.vector_norm(x, 3, 0, dtype=torch.float64),
+    "of a matrix": lambda x: [torch.norm(x, 3), torch.linalg.matrix_norm(x)],
+    "to length 1": lambda x: [F.normalize(x, p) for p in (2, 3)],
+    "of rows": lambda x: torch.renorm(x, 3, 0, 500.0),
+    "of differences": lambda x: [F.pairwise_distance(x, x / 2, 3), torch.dist(x, x / 2, 3)],
+}
+_EITHER = (False, True)
+_ORDERS = (0, 0.5, 1, 2, 2.5, 3, 4, -1, -math.inf, math.inf)
+
+
+@pytest.mark.parametrize("name", _NORMS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_norms_sum_powers_of_halves_in_float32(name, dtype):
+    x = torch.rand(8, 64).to(dtype) * 100 + 100  # cubes are beyond 65504
+    x[0, 3] = 0
+    check(_NORMS[name], x)
+
+
+@pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, math.inf])
+def test_distances_of_rows_are_torchs(p):
+    check(lambda x, y: torch.cdist(x, y, p), torch.randn(2, 7, 5), torch.randn(2, 4, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_functions_of_several_steps_are_rounded_once_and_do_not_overflow(dtype):
+    functions = {
+        torch.expm1: 1, torch.log1p: 1, torch.sinc: 1, F.silu: 1, F.gelu: 1, F.mish: 1, F.glu: 1,
+        torch.logaddexp: 2, torch.logaddexp2: 2, torch.hypot: 2, torch.addcmul: 3,
+        torch.addcdiv: 3,
+    }  # fmt: skip
+
+    def every(*x):
+        return [function(*x[:count]) for function, count in functions.items()]
+
+    most = torch.finfo(dtype).max / 2
+    x = torch.tensor([1e-4, 1e-3, -1e-3, 0.25, 3, -3, 90, -90, most, 0, math.inf, math.nan])
+    y = torch.tensor([1e-4, -2e-3, 5, 3, 3, 4, 80, -91, most, 0, math.inf, 1])
+    check(every, x.to(dtype), y.to(dtype), torch.linspace(1, 3, 12).to(dtype))

@@ -7,10 +7,11 @@ import functools
 import numpy as np
 
 import loopwright as lw
-from loopwright.codegen.library.linker import find_compiler, link, scratch
+from loopwright.codegen.library.linker import find_compiler, link
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.oracle import evaluate, random_inputs
 from loopwright.measure.builder import Built
+from loopwright.temporary import TemporaryFolder
 
 N = 64
 SIGNATURE = Signature(
@@ -64,7 +65,7 @@ def workload() -> lw.Workload:
 @functools.cache
 def shared_object(name: str) -> bytes:
     """The candidate as a builder would give it."""
-    with scratch() as folder:
+    with TemporaryFolder() as folder:
         source, code, library = (folder / f"kernel.{end}" for end in ("c", "o", "so"))
         source.write_text(_PROGRAM.format(n=N, body=BODIES[name]))
         find_compiler().run("-O1", "-fPIC", "-w", "-c", source, "-o", code)

@@ -15,13 +15,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import add, and_
 from typing import Any
 
 import numpy as np
 
-from loopwright.dsl.dtypes import HALVES, is_float, numpy_dtype
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.expr import Const, Expr
 from loopwright.dsl.functions import cast
@@ -59,32 +59,6 @@ def operator(*names: str, limit: str = "") -> Callable[[Rule], Rule]:
         return rule
 
     return register
-
-
-def in_float32(rule: Rule) -> Rule:
-    """The rule in float32 where its first input is of halves: what it sums may be beyond them."""
-
-    @functools.wraps(rule)
-    def wide(call: Call) -> Value | Sequence[Value]:
-        narrow = call.dtype()
-        if narrow not in HALVES:
-            return rule(call)
-        given = [
-            _as(call, x, "float32") if x is not None and str(x.dtype) == narrow else x
-            for x in call.inputs
-        ]
-        made = rule(replace(call, inputs=tuple(given)))
-        values = [made] if isinstance(made, (Tensor, np.ndarray)) else made
-        results = [_as(call, y, narrow) if str(y.dtype) == "float32" else y for y in values]
-        return results if len(results) > 1 else results[0]
-
-    return wide
-
-
-def _as(call: Call, x: Value, dtype: str) -> Value:
-    if not isinstance(x, Tensor):
-        return x.astype(numpy_dtype(dtype))
-    return define("cast", shape_of(x), lambda *i: cast(x[i], dtype))
 
 
 class Weights:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,8 @@ from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 from loopwright.graph.importers.onnx.loops import looped
 from loopwright.graph.importers.onnx.operators.shapes import few, of_numbers
+from loopwright.graph.importers.onnx.protos import described, needed, read_in, stated
+from loopwright.graph.importers.onnx.sequences import Sequences
 
 _OWN = ("", "ai.onnx")
 _READING = ("Gather", "GatherElements", "GatherND", "Where")
@@ -72,6 +74,7 @@ class Graph:
     seen: set[Tensor] = field(default_factory=set)
     names: dict[Tensor, str] = field(default_factory=dict)
     looping: bool = False
+    sequences: Sequences = field(default_factory=Sequences)
 
     def run(self, graph: Any, values: dict[str, Value], outer: Mapping[str, int]) -> list[Value]:
         """The outputs of a graph, for known `values`; `outer` counts the reads around it."""
@@ -82,10 +85,10 @@ class Graph:
                 values[weight.name] = numpy_helper.to_array(weight)
                 self.marks[weight.name] = False
         uses = Counter(outer)
-        uses.update(_read_in(graph))
+        uses.update(read_in(graph))
         uses.update(v.name for v in graph.output)
-        uses.subtract(_described(graph))
-        self.nodes(_needed(graph), values, uses, _stated(graph))
+        uses.subtract(described(graph))
+        self.nodes(needed(graph), values, uses, stated(graph))
         return [self._output(v.name, values) for v in graph.output]
 
     def nodes(
@@ -98,6 +101,10 @@ class Graph:
         """Read nodes in order; the value of each result goes into `values`."""
         for node in nodes:
             label = f"operator {node.op_type} {node.name}".rstrip()
+            if self.sequences.has(node):
+                plain = self.sequences.plain(node, label, values, self.versions.get("", 1))
+                self.nodes(plain, values, uses, stated)
+                continue
             inputs = tuple(self._input(name, label, values) for name in node.input)
             results = self._results(node, label, inputs, values, uses, stated)
             values.update({n: x for n, x in zip(node.output, results) if n})
@@ -105,11 +112,17 @@ class Graph:
     def _input(self, name: str, label: str, values: Mapping[str, Value]) -> Value | None:
         if not name:
             return None
+        if name in self.sequences.names:
+            raise UnsupportedOperator(
+                f"{label} reads {name!r}, a sequence; only operators of sequences may"
+            )
         if name not in values:
             raise ModelError(f"{label} reads {name!r}, which nothing before it gives")
         return values[name]
 
     def _output(self, name: str, values: Mapping[str, Value]) -> Value:
+        if name in self.sequences.names:
+            raise ModelError(f"output {name!r} is a sequence: make its tensors outputs")
         if name not in values:
             raise ModelError(f"output {name!r} is the result of no operator")
         return values[name]
@@ -297,50 +310,6 @@ def _attribute(a: Any) -> Any:
     if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):
         return [v.decode(errors="replace") if isinstance(v, bytes) else v for v in value]
     return value
-
-
-def _read_in(graph: Any) -> Iterator[str]:
-    """The names that nodes read, those of graphs inside too."""
-    for node in graph.node:
-        yield from node.input
-        for a in node.attribute:
-            for inner in (a.g, *a.graphs):
-                for name in (*_read_in(inner), *(v.name for v in inner.output)):
-                    yield name
-                    yield name  # as often as a loop does
-
-
-def _described(graph: Any) -> Iterator[str]:
-    """The names of which nodes read the shape or the type alone."""
-    for node in graph.node:
-        if node.op_type in ("Shape", "Size"):
-            yield from node.input
-        elif node.op_type == "CastLike":
-            yield from node.input[1:]
-
-
-def _needed(graph: Any) -> list[Any]:
-    """The nodes that outputs depend on, in order."""
-    wanted = {v.name for v in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            kept.append(node)
-            wanted.update(node.input)
-            for a in node.attribute:
-                for inner in (a.g, *a.graphs):
-                    wanted.update((*_read_in(inner), *(v.name for v in inner.output)))
-    return kept[::-1]
-
-
-def _stated(graph: Any) -> dict[str, tuple[int, ...]]:
-    """The fixed shapes that a graph states for its values."""
-    found = {}
-    for value in (*graph.value_info, *graph.output):
-        kind = value.type.tensor_type
-        if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
-            found[value.name] = tuple(d.dim_value for d in kind.shape.dim)
-    return found
 
 
 def written(

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from loopwright.graph.importers.onnx import microsoft, operators  # noqa: F401 - fill the table
+from loopwright.graph.importers.onnx import microsoft, operators, sequences  # noqa: F401 - fill the table
 from loopwright.graph.importers.onnx.call import LIMITS, OPERATORS
 from loopwright.graph.importers.onnx.fold import DRAWN
 
@@ -28,6 +28,7 @@ def table() -> str:
         module = sys.modules[getattr(rule, "func", rule).__module__]  # some are partial
         kinds[_first_sentence(module.__doc__ or "")].append(name)
     made, unread = _others()
+    kinds["Sequences of tensors, of known length"] += sequences.OPERATORS
     rows = [*sorted(kinds.items()), ("Made of others by ONNX's own definition", made)]
     lines = ["| what they do | operators |", "|---|---|"]
     lines += [f"| {what} | {_listed(names)} |" for what, names in rows]
@@ -61,7 +62,7 @@ def _others() -> tuple[list[str], list[str]]:
     left = {n: s for n, s in newest.items() if n not in OPERATORS and n != "Constant"}
     made = [n for n, s in left.items() if s.has_function or s.has_context_dependent_function]
     made = [n for n in made if n not in DRAWN and not re.search(_SEQUENCES, n)]
-    return made, [n for n in left if n not in made]
+    return made, [n for n in left if n not in made and n not in sequences.OPERATORS]
 
 
 def main(path: str) -> None:

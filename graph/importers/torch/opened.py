@@ -20,11 +20,14 @@ def for_all_sizes() -> Any:
     own: dict[Any, Callable[..., Any]] = {
         torch.cdist: _distances,
         torch.linspace: _linspace,
+        F.affine_grid: _affine_grid,
         torch.max_pool1d: _max_pool1d,
         F.max_pool1d: _max_pool1d,
         F.pad: padded,
         torch.chunk: _chunk,
         torch.Tensor.chunk: _chunk,
+        **dict.fromkeys((torch.split, torch.Tensor.split), _split),
+        **dict.fromkeys((torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__), _unbind),
         torch.tensor_split: _tensor_split,
         torch.Tensor.tensor_split: _tensor_split,
     }
@@ -80,6 +83,24 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options:
     return torch.where(ahead <= back, start + step * ahead, end - step * back)
 
 
+def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
+    """Places in an image, from -1 to 1 along each axis, turned and moved by a matrix."""
+    import torch
+
+    if all(isinstance(n, int) for n in size):
+        return torch.nn.functional.affine_grid(theta, size, align_corners)
+    spatial = size[2:]
+    own = theta.reshape(theta.shape[0], *(1,) * len(spatial), *theta.shape[1:])
+    grid = own[..., -1]
+    for axis, n in enumerate(spatial):
+        ahead = torch.arange(n, dtype=theta.dtype)
+        back = ahead.flip(0)
+        place = (ahead - back) / (ahead + back + (not align_corners)).clamp(min=1)
+        behind = (1,) * (len(spatial) - axis)
+        grid = grid + own[..., -2 - axis] * place.reshape(n, *behind)
+    return grid
+
+
 def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     """The distances of all pairs of rows, in one way for any number of rows: torch takes products
     of matrices where there are many."""
@@ -99,6 +120,35 @@ def _chunk(x: Any, chunks: Any, dim: int = 0) -> Any:
     size = (n + chunks - 1) // chunks
     torch._check((chunks - 1) * size < n)
     return _parts(x, dim, [size * k for k in range(chunks)])
+
+
+def _split(x: Any, split_size_or_sections: Any = None, dim: int = 0, **words: Any) -> Any:
+    """Parts of a known size: there must be as many at all sizes of the axis."""
+    size, n = words.get("split_size", split_size_or_sections), x.shape[dim]
+    if isinstance(n, int) or not isinstance(size, int):
+        return x.split(size, dim)
+    count = _known_count(f"split({size}, {dim})", (n + size - 1) // size)
+    return _parts(x, dim, [size * k for k in range(count)])
+
+
+def _unbind(x: Any, dim: int = 0) -> Any:
+    """All parts along an axis, of which there must be as many at all sizes."""
+    _known_count(f"unbind({dim}), or a loop in Python,", x.shape[dim])
+    return x.unbind(dim)
+
+
+def _known_count(what: str, count: Any) -> int:
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    if isinstance(count, int):
+        return count
+    known = int(count.node.hint)
+    if not statically_known_true(count == known):
+        raise ModelError(
+            f"{what} of an open axis gives another number of parts at each size: use operators of "
+            "whole tensors, chunk or tensor_split, which give a known number, or fix the size"
+        )
+    return known
 
 
 def _tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> Any:

@@ -36,9 +36,10 @@ _FIXING = re.compile(
 )
 """Words of torch's where a program is right for some sizes alone."""
 _FIXED = (
-    "; what the module does fixes a size, or allows some alone: float(n) and int(n * 0.5) make a "
-    "number of it, and so may an if, or a loop in Python over an open axis, unlike nn.LSTM; "
-    "write n as it is, n // 2, and (8 - n % 8) % 8 for -n % 8, or build the model for each size"
+    "; what the module does fixes a size, or allows some alone: float(n), math.sqrt(n) and "
+    "int(n * 0.5) make a number of it, and so may an if, or a loop in Python over an open axis, "
+    "unlike nn.LSTM; write n as it is, n ** 0.5, n // 2, and (8 - n % 8) % 8 for -n % 8, or build "
+    "the model for each size"
 )
 _ONE_SIZE = re.compile(r"\d+ not in VR\[(\d+), \1\]")
 _PACKED = (

@@ -174,8 +174,7 @@ def embedding_bag(  # noqa: PLR0913 - as torch has it
 
 def like(number: float, x: Any) -> Any:
     """A number of the type of a tensor."""
-    op = opset()
-    return op.CastLike(op.Constant(value_float=float(number)), x)
+    return opset().CastLike(_exact(number), x)
 
 
 def _spacing(offsets: Any) -> int | None:

@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.torch import images, paddings, recurrences, scans, special
+from loopwright.graph.importers.torch import (
+    elementwise,
+    images,
+    norms,
+    paddings,
+    recurrences,
+    scans,
+    special,
+)
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -20,7 +28,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
         operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
-        aten._cdist_forward.default: _distances,
         aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
         aten.kthvalue.default: _of_rank,
@@ -41,7 +48,9 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
         aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
+        **elementwise.translations(),
         **images.translations(),
+        **norms.translations(),
         **paddings.translations(),
         **recurrences.translations(),
     }
@@ -122,21 +131,6 @@ def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     return tuple(last if keepdim else (op.Squeeze(part, along) for part in last))
 
 
-def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
-    """The distances of every row of x to every row of y, by the norm of order p."""
-    op = special.opset()
-    last = op.Constant(value_ints=[-1])
-    apart = op.Abs(op.Sub(op.Unsqueeze(x, [-2]), op.Unsqueeze(y, [-3])))
-    if p in (0, math.inf):
-        of = op.CastLike(op.Greater(apart, op.CastLike(op.Constant(value_float=0.0), x)), x)
-        reduced = op.ReduceSum(of, last) if p == 0 else op.ReduceMax(apart, last)
-        return op.Squeeze(reduced, last)
-    order = op.CastLike(op.Constant(value_float=float(p)), x)
-    powers = apart if p == 1 else op.Mul(apart, apart) if p == 2 else op.Pow(apart, order)
-    total = op.Squeeze(op.ReduceSum(powers, last), last)
-    return total if p == 1 else op.Sqrt(total) if p == 2 else op.Pow(total, op.Reciprocal(order))
-
-
 def _log_sigmoid(x: Any) -> Any:
     """Minus the softplus of minus x: the logarithm of a sigmoid that is 0 would be infinite."""
     from onnxscript import opset18 as op
@@ -184,7 +178,10 @@ def _attention(
     def constant(number: float) -> Any:
         return op.CastLike(op.Constant(value_float=number), query)
 
-    factor = constant(1 / math.sqrt(size) if scale is None else scale)
+    if scale is None and not isinstance(size, int):
+        factor = op.Reciprocal(op.Sqrt(op.CastLike(op.Shape(query, start=-1), query)))
+    else:
+        factor = constant(1 / math.sqrt(size) if scale is None else scale)
     narrow = query.dtype.name not in ("FLOAT", "DOUBLE")  # whose sums may be too large unscaled
     together = [*lead[:-1], lead[-1] // shared, shared * rows] if shared > 1 else [*lead, rows]
     if narrow:

@@ -20,10 +20,10 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     define,
     gathered,
-    in_float32,
     operator,
     shape_of,
 )
+from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
@@ -130,6 +130,7 @@ def _skip_rms_norm(call: Call) -> Sequence[Value]:
 
 
 @operator("com.microsoft:EmbedLayerNormalization")
+@in_float32
 def _embed_layer_norm(call: Call) -> Sequence[Value]:
     ids, (batch, length) = call.value(0), call.shape(0)
     places: Value = call.value(8) if call.has(8) else np.arange(length)[None]

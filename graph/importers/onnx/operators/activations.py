@@ -10,7 +10,13 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, operator, shape_of
+from loopwright.graph.importers.onnx.call import (
+    Call,
+    Value,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.halves import rounded_once
 from loopwright.graph.importers.onnx.operators.elementwise import within
 
 
@@ -38,13 +44,15 @@ _RULES: dict[str, tuple[Callable[..., Expr], tuple[float, ...]]] = {
     "ThresholdedRelu": (lambda x, a: f.where(x > a, x, 0), (1.0,)),
 }
 """Functions of an element and of `alpha` and `beta`, and the defaults of these."""
+_ONE_STEP = ("Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh", "ThresholdedRelu")
 
 
 def activation(name: str, *given: float | None) -> Callable[[Expr], Expr]:
     """A function of elements by its name, with its `alpha` and `beta` where they are given."""
     rule, defaults = _RULES[name]
     values = [d if g is None else float(g) for d, g in zip(defaults, (*given, None, None))]
-    return lambda x: rule(x, *values)
+    function = lambda x: rule(x, *values)  # noqa: E731 - one expression
+    return function if name in _ONE_STEP else rounded_once(function)
 
 
 @operator(*sorted(_RULES.keys() - {"Affine", "Clip", "ScaledTanh"}))
@@ -76,9 +84,12 @@ def _selu(call: Call) -> Value:
         call.get("alpha", 1.67326319217681884765625),
         call.get("gamma", 1.05070102214813232421875),
     )
-    return call.each(
-        lambda x: f.where(x > 0, x * gamma, (f.exp(f.min(x, 0)) - 1) * (alpha * gamma))
-    )
+
+    @rounded_once
+    def selu(x: Expr) -> Expr:
+        return f.where(x > 0, x * gamma, (f.exp(f.min(x, 0)) - 1) * (alpha * gamma))
+
+    return call.each(selu)
 
 
 @operator("Gelu", "com.microsoft:Gelu")
@@ -91,14 +102,16 @@ def _bias_gelu(call: Call) -> Value:
     function = gelu_tanh if call.op == "FastGelu" else gelu
     if not call.has(1):
         return call.each(function, 0)
-    return call.each(lambda x, b: function(x + b), 0, 1)
+    return call.each(rounded_once(lambda x, b: function(x + b)), 0, 1)
 
 
+@rounded_once
 def gelu(x: Expr) -> Expr:
     """`x / 2 * (1 + erf(x / √2))`."""
     return x * 0.5 * (f.erf(x * math.sqrt(0.5)) + 1)
 
 
+@rounded_once
 def gelu_tanh(x: Expr) -> Expr:
     """The same with the error function approximated by a tangent."""
     return x * 0.5 * (f.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
@@ -107,7 +120,7 @@ def gelu_tanh(x: Expr) -> Expr:
 @operator("com.microsoft:QuickGelu", "Swish")
 def _quick_gelu(call: Call) -> Value:
     alpha = call.get("alpha", 1.702 if call.op == "QuickGelu" else 1.0)
-    return call.each(lambda x: x * f.sigmoid(x * alpha if alpha != 1 else x))
+    return call.each(rounded_once(lambda x: x * f.sigmoid(x * alpha if alpha != 1 else x)))
 
 
 @operator("Shrink")

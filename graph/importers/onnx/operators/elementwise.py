@@ -18,11 +18,11 @@ from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
     dtype_of,
-    in_float32,
     operator,
     shape_of,
 )
 from loopwright.graph.importers.onnx.foreign import reinterpreted
+from loopwright.graph.importers.onnx.halves import in_float32, rounded_once
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 Function = Callable[..., Any]
@@ -77,7 +77,7 @@ _table(
         "LessOrEqual": lambda a, b: a <= b,
         "Greater": lambda a, b: a > b,
         "GreaterOrEqual": lambda a, b: a >= b,
-        "HardSwish": lambda a: a * within(a * (1 / 6) + 0.5, 0, 1),
+        "HardSwish": rounded_once(lambda a: a * within(a * (1 / 6) + 0.5, 0, 1)),
         "Sin": lambda a: f.sin(a), "Cos": lambda a: f.cos(a), "Tan": lambda a: f.tan(a),
         "Asin": lambda a: f.asin(a), "Acos": lambda a: f.acos(a), "Atan": lambda a: f.atan(a),
         "Sinh": lambda a: f.sinh(a), "Cosh": lambda a: f.cosh(a),
@@ -88,7 +88,7 @@ _table(
         "BitwiseOr": lambda a, b: a | b,
         "BitwiseXor": lambda a, b: a ^ b,
         "BitwiseNot": lambda a: ~a,
-        "Sum": lambda *x: functools.reduce(operators.add, x),
+        "Sum": rounded_once(lambda *x: functools.reduce(operators.add, x)),
         "Max": lambda *x: functools.reduce(f.max, x),
         "Min": lambda *x: functools.reduce(f.min, x),
     }

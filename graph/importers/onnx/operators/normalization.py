@@ -17,10 +17,10 @@ from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
     define,
-    in_float32,
     operator,
     shape_of,
 )
+from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 

@@ -19,10 +19,10 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     define,
     gathered,
-    in_float32,
     operator,
     shape_of,
 )
+from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.convolution import Window, around, sized_pads
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along

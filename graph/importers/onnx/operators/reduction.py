@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
@@ -17,9 +18,9 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     define,
     gathered,
-    in_float32,
     operator,
 )
+from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 _REDUCERS: dict[str, Callable[[Expr], Expr]] = {
@@ -85,14 +86,17 @@ def _reduce(call: Call) -> Value:
     count = math.prod((x.shape or ())[a] for a in axes)
     after: dict[str, Callable[[Expr], Expr]] = {
         "ReduceMean": lambda e: e * (1 / count) if is_float(e.dtype) else f.trunc_div(e, count),
-        "ReduceL2": lambda e: (
-            f.sqrt(e) if is_float(e.dtype) else f.cast(f.sqrt(f.cast(e, "float64")), e.dtype)
-        ),
-        "ReduceLogSum": f.log,
+        "ReduceL2": lambda e: _of_float(f.sqrt, e),
+        "ReduceLogSum": lambda e: _of_float(f.log, e),
     }
     if call.op in after:
         return define(call.op.lower(), out.shape or (), lambda *i: after[call.op](out[i]))
     return out
+
+
+def _of_float(function: Callable[[Expr], Expr], e: Expr) -> Expr:
+    """A function of floats, of an integer rounded towards zero as in onnxruntime."""
+    return function(e) if is_float(e.dtype) else f.cast(function(f.cast(e, "float64")), e.dtype)
 
 
 def _as(x: Tensor, dtype: str) -> Tensor:
@@ -113,6 +117,10 @@ def _axes(call: Call) -> list[int]:
 def _log_sum_exp(call: Call) -> Value:
     axes = _axes(call)
     x, keep = call.tensor(0), bool(call.get("keepdims", 1))
+    if not is_float(x.dtype):
+        made = _log_sum_exp(replace(call, inputs=(_as(x, "float64"), *call.inputs[1:])))
+        assert isinstance(made, Tensor)
+        return _as(made, x.dtype)
     peak = along(x, axes, "max", name="peak")
     finite = define(
         "shift", peak.shape or (), lambda *i: f.where(f.abs(peak[i]) < math.inf, peak[i], 0)

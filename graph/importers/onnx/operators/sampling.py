@@ -51,9 +51,9 @@ def taps_along(
     What lies outside of the axis is zero, or that of its `padding`: "border" or "reflection".
     """
     offsets, extent = _TAPS[mode], call.shape()[2 + axis]
-    low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
+    low, reach = (0.0, extent - 1.0) if aligned else (-0.5, float(extent))
     last = extent - 1.0
-    own = define("place", shape, lambda *i: _inside(at(*i), padding, low, high, last))
+    own = define("place", shape, lambda *i: _inside(at(*i), padding, low, reach, last))
 
     def tap(i: Sequence[Index]) -> tuple[Expr, Expr]:
         place: Expr = own[tuple(i[:-1])]
@@ -70,25 +70,26 @@ def taps_along(
         return f.cast(share, call.dtype())
 
     def place(*i: Index) -> Expr:
-        return f.cast(within(_inside(tap(i)[0], padding, low, high, last), 0, last), "int32")
+        return f.cast(within(_inside(tap(i)[0], padding, low, reach, last), 0, last), "int32")
 
     wide = (*shape, len(offsets))
     index = Index(f"t{axis}", len(offsets))
     return Taps(define("tap", wide, place), define("weight", wide, weight), index)
 
 
-def _inside(x: Expr, padding: str, low: float, high: float, last: float) -> Expr:
-    """A place that padding moves onto the axis."""
+def _inside(x: Expr, padding: str, low: float, reach: float, last: float) -> Expr:
+    """A place that padding moves onto the axis, which reaches so far from `low` on."""
     if padding == "border":
         return within(x, 0, last)
     if padding != "reflection":
         return x
-    reach = high - low
     if reach == 0:
         return x * 0
     away = f.abs(x - low)
     rest = away - f.floor(away * (0.5 / reach)) * (2 * reach)
-    return f.where((x < low) | (x > high), f.where(rest > reach, 2 * reach - rest, rest) + low, x)
+    return f.where(
+        (x < low) | (away > reach), f.where(rest > reach, 2 * reach - rest, rest) + low, x
+    )
 
 
 def _share(distance: Expr, mode: str) -> Expr:
@@ -122,7 +123,7 @@ def _grid_sample(call: Call) -> Value:
         def at(*i: Index) -> Expr:
             g = f.cast(grid[(*i, rank - 1 - d)], "float32")  # the last axis comes first
             if aligned:
-                return (g + 1) * (0.5 * (shape[2 + d] - 1))
+                return (g + 1) * 0.5 * float(shape[2 + d] - 1)
             return ((g + 1) * float(shape[2 + d]) - 1) * 0.5
 
         return at

@@ -1,0 +1,96 @@
+"""Functions of elements that take several of ONNX's operators.
+
+Torch computes them in float32 where elements are halves, and rounds once. Where a plain formula
+would overflow, or lose what is near zero, another one stands here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from loopwright.graph.importers.torch.special import like, opset
+
+_FLOAT, _HALVES = 1, (10, 16)
+"""The numbers of ONNX's float32, and of its halves."""
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """The function that makes ONNX operators of a call, by torch's operator."""
+    from torch.ops import aten
+
+    own: dict[Any, Callable[..., Any]] = {
+        aten.addcdiv.default: _plus_quotient,
+        aten.addcmul.default: _plus_product,
+        aten.expm1.default: _less_one,
+        aten.glu.default: _gated,
+        aten.hypot.default: _hypotenuse,
+        aten.log1p.default: lambda x: opset().Log(opset().Add(x, like(1, x))),
+        aten.logaddexp.default: _log_of_sum,
+        aten.logaddexp2.default: functools.partial(_log_of_sum, base=2),
+        aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
+        aten.sinc.default: _sinc,
+        aten.special_expm1.default: _less_one,
+    }
+    return {each: _rounded_once(function) for each, function in own.items()}
+
+
+def _rounded_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def made(x: Any, *others: Any, **options: Any) -> Any:
+        op, kind = opset(), x.dtype
+        if kind not in _HALVES:
+            return function(x, *others, **options)
+        wide = [op.Cast(y, to=_FLOAT) if hasattr(y, "dtype") else y for y in (x, *others)]
+        return op.Cast(function(*wide, **options), to=kind)
+
+    return made
+
+
+def _plus_product(x: Any, a: Any, b: Any, value: float = 1) -> Any:
+    op = opset()
+    return op.Add(x, op.Mul(op.Mul(a, b), like(value, x)))
+
+
+def _plus_quotient(x: Any, a: Any, b: Any, value: float = 1) -> Any:
+    op = opset()
+    return op.Add(x, op.Mul(op.Div(a, b), like(value, x)))
+
+
+def _less_one(x: Any) -> Any:
+    """`exp(x) - 1`, which for small x would have no digits left."""
+    op = opset()
+    return op.Mul(op.Tanh(op.Div(x, like(2, x))), op.Add(op.Exp(x), like(1, x)))
+
+
+def _gated(x: Any, dim: int = -1) -> Any:
+    op = opset()
+    first, second = op.Split(x, axis=dim, num_outputs=2)
+    return op.Mul(first, op.Sigmoid(second))
+
+
+def _log_of_sum(x: Any, y: Any, base: float = math.e) -> Any:
+    """`log(base^x + base^y)` from the greater one on, as two infinities have one, too."""
+    op = opset()
+    apart = op.Where(op.Equal(x, y), like(0, x), op.Abs(op.Sub(x, y)))
+    factor = like(math.log(base), x)
+    return op.Add(op.Max(x, y), op.Div(op.Softplus(op.Neg(op.Mul(apart, factor))), factor))
+
+
+def _hypotenuse(x: Any, y: Any) -> Any:
+    """`√(x² + y²)`, whose squares may be beyond the type."""
+    op = opset()
+    x, y = op.Abs(x), op.Abs(y)
+    most = op.Max(x, y)
+    plain = op.Or(op.IsInf(most), op.Equal(most, like(0, x)))
+    share = op.Div(op.Min(x, y), op.Where(plain, like(1, x), most))
+    return op.Where(plain, most, op.Mul(most, op.Sqrt(op.Add(op.Mul(share, share), like(1, x)))))
+
+
+def _sinc(x: Any) -> Any:
+    op = opset()
+    turned = op.Mul(x, like(math.pi, x))
+    none = op.Equal(x, like(0, x))
+    return op.Where(none, like(1, x), op.Div(op.Sin(turned), op.Where(none, like(1, x), turned)))

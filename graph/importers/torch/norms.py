@@ -1,0 +1,61 @@
+"""Norms of torch, and distances by them: powers of halves are summed in float32, as torch does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from loopwright.graph.importers.torch.special import like, opset, whole
+
+_FLOAT, _HALVES = 1, (10, 16)
+"""The numbers of ONNX's float32, and of its halves."""
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """The function that makes ONNX operators of a call, by torch's operator."""
+    from torch.ops import aten
+
+    return {
+        aten._cdist_forward.default: _distances,
+        aten.linalg_vector_norm.default: _norm,
+    }
+
+
+def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = -1) -> Any:
+    """The norm of order `ord` along some axes, or, where none is said, of all elements."""
+    op, rank = opset(), len(x.shape)
+    kind = x.dtype if dtype in (None, -1) else dtype
+    axes = [dim] if isinstance(dim, int) else list(dim or range(rank))
+    made = _of_order(
+        float(ord), _wide(x) if kind in _HALVES else op.Cast(x, to=kind), axes, keepdim
+    )
+    return op.Cast(made, to=kind)
+
+
+def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
+    """The distances of every row of x to every row of y, by the norm of order p."""
+    op, kind = opset(), x.dtype
+    if kind in _HALVES:
+        x, y = _wide(x), _wide(y)
+    apart = op.Sub(op.Unsqueeze(x, [-2]), op.Unsqueeze(y, [-3]))
+    return op.Cast(_of_order(p, apart, [-1], False), to=kind)
+
+
+def _wide(x: Any) -> Any:
+    return opset().Cast(x, to=_FLOAT)
+
+
+def _of_order(p: float, x: Any, axes: Sequence[int], keepdim: bool) -> Any:
+    op = opset()
+
+    def reduced(name: str, x: Any) -> Any:
+        return getattr(op, name)(x, *([whole(*axes)] if axes else []), keepdims=int(keepdim))
+
+    if p in (1, 2):
+        return reduced(f"ReduceL{p:.0f}", x)
+    if math.isinf(p):
+        return reduced("ReduceMax" if p > 0 else "ReduceMin", op.Abs(x))
+    if p == 0:
+        return reduced("ReduceSum", op.CastLike(op.Not(op.Equal(x, like(0, x))), x))
+    return op.Pow(reduced("ReduceSum", op.Pow(op.Abs(x), like(p, x))), like(1 / p, x))
