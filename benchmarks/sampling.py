@@ -3,9 +3,10 @@
     python benchmarks/sampling.py MODEL.json -o FILE.jsonl [--workloads 20] [--seconds 3600]
 
 Workloads are drawn as those of `sequence.py`, by another seed, and none that it learned from is
-among them. Of each, every decoder's samples are measured, random configs, and a search by
-annealing with the shipped cost model. The best so far of every way then runs beside the default
-schedule and the choice of the cost model alone (trials=0), in rounds of all.
+among them. Of each, every decoder's samples are measured, random configs, a sampled search as it
+is shipped, and a search by annealing with the shipped cost model. The best so far of every way
+then runs beside the default schedule and the choice of the cost model alone (trials=0), in rounds
+of all.
 
 The table has their speeds as shares of that of the search. FILE keeps what was measured: the same
 command goes on, and prints the table of what there is.
@@ -47,7 +48,7 @@ LEARNED = 2400
 MARKS = (1, 3, 5, 10, 30, 100)
 SEARCH, TRIALS = "annealing", 512
 LONG = (*MARKS, 128, TRIALS)
-PRIORITY = "Priority Sampling"
+PRIORITY, SAMPLED = "Priority Sampling", "sampled search"
 ENDS, FEW = {SEARCH: TRIALS, "random": 100, PRIORITY: 100}, 30
 """Configs of each way, and of those that are not named."""
 ROUNDS = 9
@@ -84,8 +85,9 @@ def compared(work: lw.Workload, target: Target, model: SequenceModel, seed: int)
     common: dict[str, Any] = {"records": None, "progress": False, "seed": seed}
     with LocalDevice(target, target.threads) as device:
         history = tune(work, device=device, trials=TRIALS, **common).history
-        costs = {m.config: m.cost for m in history}
-        ways[SEARCH] = [m.config for m in history]
+        sampled = tune(work, device=device, trials=FEW, strategy="sampled", **common).history
+        costs = {m.config: m.cost for m in (*sampled, *history)}
+        ways |= {SAMPLED: [m.config for m in sampled], SEARCH: [m.config for m in history]}
         new = list(dict.fromkeys(c for way in ways.values() for c in way if c not in costs))
         costs |= {m.config: m.cost for m in device.measure(work, new)}
         chosen = {
@@ -119,7 +121,8 @@ def show(results: Mapping[str, dict[str, Any]]) -> None:
         table.add_row(name, *cells, last)
     Console(width=130).print(table)
     gains = []
-    for way, mark in ((PRIORITY, "5"), (PRIORITY, "30"), (SEARCH, "128")):
+    shown = ((PRIORITY, "5"), (PRIORITY, "30"), (SAMPLED, "5"), (SAMPLED, "30"), (SEARCH, "128"))
+    for way, mark in shown:
         logs = [
             [np.log(r["default"]["1"] / r[n][m]) for r in every]
             for n, m in ((way, mark), (SEARCH, str(TRIALS)))

@@ -168,8 +168,9 @@ def _search(
         session.checked = budget.zero_shot  # in a hurry the first batch tells
         with _shown(session):
             strategy = options.strategy
-            base = None if strategy == "sampled" else _base(session, options)
-            if budget.zero_shot and strategy != "sampled":
+            chosen = strategy == "sampled" and budget.zero_shot  # by the sequence model alone
+            base = None if chosen else _base(session, options)
+            if budget.zero_shot and not chosen:
                 strategy = _zero_shot(session, strategy, base)
             tuner = Tuner(
                 EncodedSpace(points, _legal(device, points)),
@@ -219,13 +220,16 @@ def algorithm_1(
 
 
 def _base(session: Session, options: TuneOptions) -> StoredModel | None:
-    """The global model that a search begins with, if it begins with one."""
+    """The global model that a search begins with, or that judges its samples, if there is one."""
     strategy, model = options.strategy, options.model
     if reads_of(model) in SOURCES:  # "gbt" proposes, which a base helps
         model = reads_of(model)
-    beside = strategy == "annealing" and is_sequence(options.transfer)
+    if strategy == "sampled":
+        model = "gbt"
+    beside = strategy in PROPOSED and is_sequence(options.transfer)
     transfer = AUTO if beside else options.transfer
-    fits = strategy in MODELLED and isinstance(model, str) and model != "random"
+    modelled = strategy in (*MODELLED, "sampled")
+    fits = modelled and isinstance(model, str) and model != "random"
     if transfer == AUTO:
         if not fits or isinstance(session.device, TabularDevice):
             return None

@@ -86,8 +86,8 @@ def tune(  # noqa: PLR0913 - what users choose
         of this machine, or "ray://host:port". Those of one kind share the candidates.
     strategy, model: see `Tuner`; "transfer" begins with the best config of the workload on another
         machine, or with the order of configs that several have, if the store has records of
-        them. "sampled" measures what a sequence model
-        proposes, and so does model="policy"; with trials=0, it takes the model's first choice.
+        them. "sampled" measures what a sequence model proposes, in the order of the shipped cost
+        model, and so does model="policy"; with trials=0, it takes the model's first choice.
         model="source" reads the text of what "gbt" proposes, for targets "c", "opencl", "cuda":
         boosted trees over counts. model="source-lstm" is the LSTMs of Cummins et al. 2017 (extra
         `torch`), which take 20 seconds to learn after each batch.

@@ -23,7 +23,7 @@ from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.genetic import Genetic
 from loopwright.explore.strategies.machines import MachinesSearch
 from loopwright.explore.strategies.reranking import Reranking
-from loopwright.explore.strategies.sampled import Sampled
+from loopwright.explore.strategies.sampled import Judged, Sampled
 from loopwright.explore.strategies.source_text import SourceSymbols, SourceText
 from loopwright.explore.strategies.strategy import Strategy
 from loopwright.explore.strategies.transfer_search import TransferSearch
@@ -98,8 +98,8 @@ class Tuner:
         representation: features for the model; by default those that it reads, or
             `ConfigVector` for a table of known costs, which has no loops.
         schedule: the numbers of annealing.
-        base: the global model of Eq. 4, which a model that is named goes on from; see
-            `transfer.pretrained.base.find_base`.
+        base: the global model of Eq. 4, which a model that is named goes on from, and which
+            judges what "sampled" proposes; see `transfer.pretrained.base.find_base`.
         begin: what a search begins with: "transfer" with a config, such as what was best on
             another machine, or with costs of configs for each of several machines, in seconds,
             infinite for failures; "annealing" with samples of a sequence model, which "sampled"
@@ -167,7 +167,11 @@ class Tuner:
                     "strategy='sampled' needs a sequence model: give "
                     "begin=SequenceModel.load(FILE), or transfer=FILE of lw.tune"
                 )
-            self.strategy = Sampled(encoded, rng, proposer)
+            self.strategy = (
+                Sampled(encoded, rng, proposer)
+                if base is None
+                else Judged(encoded, rng, proposer, base)
+            )
         elif strategy in (baselines := _baselines()):
             self.strategy = baselines[strategy](encoded, rng)
         else:

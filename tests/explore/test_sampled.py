@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.model import ModelError, RandomModel
 from loopwright.costmodel.sequence.decoders import BestFirst, Nucleus, PrioritySampling, Varied
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.network import Network, shapes
@@ -15,8 +15,9 @@ from loopwright.explore import search
 from loopwright.explore.budget import TuningError
 from loopwright.explore.passes.lists import VOCABULARY
 from loopwright.explore.strategies.encoded_space import EncodedSpace
+from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.proposals import Proposals
-from loopwright.explore.strategies.sampled import Sampled
+from loopwright.explore.strategies.sampled import Judged, Sampled
 from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.tabular import load_brute_forced
@@ -104,6 +105,39 @@ def test_costs_lead_to_the_optimum_of_a_table_sooner_than_the_order_alone(tmp_pa
             costs += new
         needed[corrected] = len(costs)
     assert needed[True] < needed[False] / 2
+
+
+class Likes(RandomModel):
+    """A cost model that likes programs whose features are large."""
+
+    def predict(self, features):
+        return np.log1p(np.abs(np.asarray(features, np.float64))).mean(axis=1)
+
+
+def test_a_cost_model_that_has_learned_elsewhere_says_which_proposals_come_first():
+    encoded = EncodedSpace(matmul_space())
+    features = Features(encoded.space, Likes.reads)
+    asked = Judged(encoded, np.random.default_rng(0), model(), Likes(), default=False).ask(20)
+    assert len(np.unique(asked, axis=0)) == 20
+    best, every = (
+        Likes().predict(features.directly(p)) for p in (asked, proposals(512, Varied()))
+    )
+    assert best.mean() > every.mean() + every.std()
+
+
+def test_costs_correct_what_a_cost_model_said():
+    encoded = EncodedSpace(matmul_space())
+    asked = {}
+    for told in (True, False):
+        strategy = Judged(encoded, np.random.default_rng(0), model(), Likes(), default=False)
+        asked[told] = []
+        for _ in range(15):
+            points = strategy.ask(4)
+            costs = [cost(c) for c in encoded.configs(points)]
+            asked[told] += costs
+            if told:
+                strategy.tell(points, np.array(costs))
+    assert np.median(asked[True][30:]) < np.median(asked[False][30:])
 
 
 def test_a_policy_chooses_its_first_sample_without_measuring(tmp_path):

@@ -207,6 +207,21 @@ def test_distances_of_rows_are_torchs(p):
     check(lambda x, y: torch.cdist(x, y, p), torch.randn(2, 7, 5), torch.randn(2, 4, 5))
 
 
+def test_functions_that_are_exact_near_zero_have_all_digits_there():
+    x = torch.tensor([1e-30, -1e-9, 1e-7, -3e-5, 1e-3, 0.9, 1e9])
+    functions = (torch.log1p, torch.expm1, torch.asinh, torch.tanh, F.elu, F.selu, F.celu)
+    found = build_model(Function(lambda x: [f(x) for f in functions]), (x,), check=False)(x)
+    for function, one in zip(functions, found, strict=True):
+        torch.testing.assert_close(one, function(x), rtol=1e-6, atol=0)
+
+
+def test_a_softplus_falls_as_an_exponential_does():
+    x = torch.tensor([-80.0, -30, -17, -1, 0, 1, 50])
+    for function in (F.softplus, F.mish, F.logsigmoid):
+        found = build_model(Function(function), (x,), check=False)(x)
+        torch.testing.assert_close(found, function(x), rtol=2e-6, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_functions_of_several_steps_are_rounded_once_and_do_not_overflow(dtype):
     functions = {

@@ -11,10 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.special import like, opset
-
-_FLOAT, _HALVES = 1, (10, 16)
-"""The numbers of ONNX's float32, and of its halves."""
+from loopwright.graph.importers.torch.special import FLOAT, HALVES, like, opset
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -27,7 +24,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.expm1.default: _less_one,
         aten.glu.default: _gated,
         aten.hypot.default: _hypotenuse,
-        aten.log1p.default: lambda x: opset().Log(opset().Add(x, like(1, x))),
+        aten.log1p.default: _log_of_one_more,
         aten.logaddexp.default: _log_of_sum,
         aten.logaddexp2.default: functools.partial(_log_of_sum, base=2),
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
@@ -41,9 +38,9 @@ def _rounded_once(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def made(x: Any, *others: Any, **options: Any) -> Any:
         op, kind = opset(), x.dtype
-        if kind not in _HALVES:
+        if kind not in HALVES:
             return function(x, *others, **options)
-        wide = [op.Cast(y, to=_FLOAT) if hasattr(y, "dtype") else y for y in (x, *others)]
+        wide = [op.Cast(y, to=FLOAT) if hasattr(y, "dtype") else y for y in (x, *others)]
         return op.Cast(function(*wide, **options), to=kind)
 
     return made
@@ -63,6 +60,14 @@ def _less_one(x: Any) -> Any:
     """`exp(x) - 1`, which for small x would have no digits left."""
     op = opset()
     return op.Mul(op.Tanh(op.Div(x, like(2, x))), op.Add(op.Exp(x), like(1, x)))
+
+
+def _log_of_one_more(x: Any) -> Any:
+    """`log(1 + x)`, which for small x would have no digits left."""
+    op = opset()
+    near = op.Where(op.Less(op.Abs(x), like(1, x)), x, like(0, x))
+    exact = op.Mul(like(2, x), op.Atanh(op.Div(near, op.Add(near, like(2, x)))))
+    return op.Where(op.Equal(near, x), exact, op.Log(op.Add(x, like(1, x))))
 
 
 def _gated(x: Any, dim: int = -1) -> Any:

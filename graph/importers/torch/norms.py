@@ -6,10 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopwright.graph.importers.torch.special import like, opset, whole
-
-_FLOAT, _HALVES = 1, (10, 16)
-"""The numbers of ONNX's float32, and of its halves."""
+from loopwright.graph.importers.torch.special import FLOAT, HALVES, like, opset, whole
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -28,7 +25,7 @@ def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype:
     kind = x.dtype if dtype in (None, -1) else dtype
     axes = [dim] if isinstance(dim, int) else list(dim or range(rank))
     made = _of_order(
-        float(ord), _wide(x) if kind in _HALVES else op.Cast(x, to=kind), axes, keepdim
+        float(ord), _wide(x) if kind in HALVES else op.Cast(x, to=kind), axes, keepdim
     )
     return op.Cast(made, to=kind)
 
@@ -36,14 +33,14 @@ def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype:
 def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
     """The distances of every row of x to every row of y, by the norm of order p."""
     op, kind = opset(), x.dtype
-    if kind in _HALVES:
+    if kind in HALVES:
         x, y = _wide(x), _wide(y)
     apart = op.Sub(op.Unsqueeze(x, [-2]), op.Unsqueeze(y, [-3]))
     return op.Cast(_of_order(p, apart, [-1], False), to=kind)
 
 
 def _wide(x: Any) -> Any:
-    return opset().Cast(x, to=_FLOAT)
+    return opset().Cast(x, to=FLOAT)
 
 
 def _of_order(p: float, x: Any, axes: Sequence[int], keepdim: bool) -> Any:

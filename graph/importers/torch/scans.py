@@ -10,11 +10,11 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.onnx.call import SCANS
-from loopwright.graph.importers.torch.special import like, opset, whole
+from loopwright.graph.importers.torch.special import FLOAT, like, opset, whole
 
 _MARK = "loopwright.scan"
-_FLOAT, _INT64 = 1, 7
-"""Numbers of ONNX's types."""
+_INT64 = 7
+"""The number of ONNX's type."""
 
 
 def cumulative_product(x: Any, dim: int, dtype: Any = None) -> Any:
@@ -44,7 +44,7 @@ def cumulative_logsumexp(x: Any, dim: int) -> Any:
     if not isinstance(size, int):
         raise ModelError("logcumsumexp goes along an axis of open size: fix that size")
     is_half = x.dtype.name in ("FLOAT16", "BFLOAT16")
-    total = op.Cast(x, to=_FLOAT) if is_half else x
+    total = op.Cast(x, to=FLOAT) if is_half else x
     least, shift = like(-math.inf, total), 1
     while shift < size:
         before = [shift if d == dim % len(x.shape) else 0 for d in range(len(x.shape))]

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+FLOAT, HALVES = 1, (10, 16)
+"""The numbers of ONNX's float32, and of its halves."""
 _DOUBLE = 11
 """The number of ONNX's float64."""
 

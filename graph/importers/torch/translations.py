@@ -142,7 +142,7 @@ def _from_number(x: Any, number: Any, alpha: Any = 1) -> Any:
     """A number minus a tensor: the exporter makes of it a call that is none where types differ."""
     op = special.opset()
     if isinstance(number, float) and x.dtype.name.startswith(("INT", "UINT")):
-        x = op.Cast(x, to=1)
+        x = op.Cast(x, to=special.FLOAT)
 
     def constant(value: Any) -> Any:
         return op.CastLike(op.Constant(value_float=float(value)), x)

@@ -10,28 +10,20 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import (
-    Call,
-    Value,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Value, operator, shape_of
 from loopwright.graph.importers.onnx.halves import rounded_once
 from loopwright.graph.importers.onnx.operators.elementwise import within
 
 
 def _softplus(x: Expr) -> Expr:
-    return f.max(x, 0) + f.log(1 + f.exp(-f.abs(x)))
+    return f.max(x, 0) + f.log1p(f.exp(-f.abs(x)))
 
 
 _RULES: dict[str, tuple[Callable[..., Expr], tuple[float, ...]]] = {
     "Affine": (lambda x, a, b: x * a + b, (1.0, 0.0)),
-    "Celu": (
-        lambda x, a: f.max(x, 0) + f.min((f.exp(f.min(x, 0) * (1 / a)) - 1) * a, 0),
-        (1.0,),
-    ),
+    "Celu": (lambda x, a: f.max(x, 0) + f.expm1(f.min(x, 0) * (1 / a)) * a, (1.0,)),
     "Clip": (within, (0.0, 0.0)),
-    "Elu": (lambda x, a: f.where(x > 0, x, (f.exp(f.min(x, 0)) - 1) * a), (1.0,)),
+    "Elu": (lambda x, a: f.where(x > 0, x, f.expm1(f.min(x, 0)) * a), (1.0,)),
     "HardSigmoid": (lambda x, a, b: within(x * a + b, 0, 1), (0.2, 0.5)),
     "LeakyRelu": (lambda x, a: f.where(x >= 0, x, x * a), (0.01,)),
     "Mish": (lambda x: x * f.tanh(_softplus(x)), ()),
@@ -87,7 +79,7 @@ def _selu(call: Call) -> Value:
 
     @rounded_once
     def selu(x: Expr) -> Expr:
-        return f.where(x > 0, x * gamma, (f.exp(f.min(x, 0)) - 1) * (alpha * gamma))
+        return f.where(x > 0, x * gamma, f.expm1(f.min(x, 0)) * (alpha * gamma))
 
     return call.each(selu)
 
