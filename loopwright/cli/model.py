@@ -63,18 +63,16 @@ class _ModelFile(File):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from loopwright.transfer.pretrained.base import SHIPPED
 
-        shipped = SHIPPED / f"{value}.json"
-        if not Path(value).exists() and shipped.exists():
-            return shipped
-        if problem := problem_of_file(value, exists=True):
-            names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.json")))
+        problem = problem_of_file(value, exists=True)
+        known = {path.stem: path for path in SHIPPED.glob("*.json")} if problem else {}
+        if problem and str(value) not in known:
             self.fail(
                 f"{shown(value)}: {problem}; give one of `loopwright model train`, or the name of "
-                f"a shipped model: {names}",
+                f"a shipped model: {', '.join(sorted(known))}",
                 param,
                 ctx,
             )
-        return Path(value)
+        return known.get(str(value), Path(value))
 
 
 def _kind(*more: str, text: str = "") -> Callable[[Decorated], Decorated]:

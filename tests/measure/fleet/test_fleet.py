@@ -297,15 +297,18 @@ def test_tuners_of_many_workloads_take_a_users_own_strategy_with_them(names, pro
         assert one.seconds == cost(one.config) <= one.default
 
 
-def test_a_node_that_drains_leaves_and_its_machine_with_it(names, product, configs):
+def test_a_node_that_drains_leaves_or_is_named_and_measures_no_more(names, product, configs):
     staff(dict.fromkeys(names, Replayed(TARGET)))
     actor = cluster.actors()[names[0]]
     cluster.control(actor, "drain")
-    assert drained(names[0], actor, 60.0) == f"{names[0]} has left"
-    end = time.monotonic() + 120  # Ray finds out by questions that are not answered
-    while names[0] in cluster.nodes() and time.monotonic() < end:
-        time.sleep(0.1)
-    assert names[0] not in cluster.nodes()
+    said = drained(names[0], actor, 30.0)
+    if said == f"{names[0]} has left":
+        end = time.monotonic() + 120  # Ray finds out by questions that are not answered
+        while names[0] in cluster.nodes() and time.monotonic() < end:
+            time.sleep(0.1)
+        assert names[0] not in cluster.nodes()
+    else:  # now and then Ray accepts the request, and does nothing
+        assert "end Ray there, by `ray stop`" in said
     with FleetDevice() as device:
         assert set(device.machines) == set(names[1:])
         measured_on(device, product, configs)
