@@ -336,7 +336,9 @@ def test_one_command_tunes_and_exports_and_what_it_saved_can_be_used(tmp_path, m
     assert runner.invoke(replay, ["999"]).exit_code == 1
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
+)
 def test_a_search_that_is_told_to_end_keeps_what_it_measured_and_leaves_nothing_behind(
     tmp_path, sign
 ):
