@@ -224,12 +224,11 @@ def _base(session: Session, options: TuneOptions) -> StoredModel | None:
     strategy, model = options.strategy, options.model
     if reads_of(model) in SOURCES:  # "gbt" proposes, which a base helps
         model = reads_of(model)
-    if strategy == "sampled":
+    if judges := strategy == "sampled":  # whatever model is named: none learns there
         model = "gbt"
     beside = strategy in PROPOSED and is_sequence(options.transfer)
     transfer = AUTO if beside else options.transfer
-    modelled = strategy in (*MODELLED, "sampled")
-    fits = modelled and isinstance(model, str) and model != "random"
+    fits = judges or (strategy in MODELLED and isinstance(model, str) and model != "random")
     if transfer == AUTO:
         if not fits or isinstance(session.device, TabularDevice):
             return None

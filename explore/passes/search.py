@@ -82,8 +82,8 @@ class PassesTuned:
     def __str__(self) -> str:
         failed = sum(t.failure is not None for t in self.tried)
         codes = sum(not t.same for t in self.tried) - failed
-        tried = f"{counted(len(self.tried), 'list')} tried, {counted(codes, 'different code')}"
-        tried = f"{tried}, {failed} failed"
+        counts = counted(len(self.tried), "list"), counted(codes, "different code")
+        tried = f"{counts[0]} tried, {counts[1]}, {failed} failed"
         if not self.tried:
             return "-O3 is kept: there was no time to try a list: give more minutes"
         if self.passes and self.speedup is None:
