@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from loopwright.codegen.facts.facts import facts_of, shown
-from loopwright.codegen.target import resolve
+from loopwright.codegen.target import by_codegen, resolve
 from loopwright.dsl.errors import BuildError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
@@ -35,11 +35,14 @@ def explain(
     numerics: str | Numerics = "standard",
     config: Config | None = None,
     passes: str | None = None,
+    codegen: str | None = None,
 ) -> Explanation:
     """Explain the space of a workload: the rewrites that apply, those that do not and why, and the
     default; of a config also its loop tree, and what its code tells once it is compiled, by LLVM's
     own passes or by others. Print it, or read its attributes. Parameters are as for `build`."""
     given, machine = as_workload(workload), resolve(target, threads)
+    if codegen is not None:
+        machine = by_codegen(machine, codegen)
     found = explanation(given, machine, Numerics.of(numerics), config)
     if config is None and passes is None:
         return found

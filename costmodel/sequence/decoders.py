@@ -165,13 +165,3 @@ class BestFirst(Decoder):
             for other, own in enumerate(logs.tolist()):
                 if own > -math.inf:
                     heapq.heappush(queue, (lost - own, next(numbers), node, other))
-
-
-DECODERS: dict[str, Decoder] = {
-    "greedy": Greedy(),
-    "nucleus": Nucleus(),
-    "priority": PrioritySampling(),
-    "varied": Varied(),
-    "best-first": BestFirst(),
-}
-"""Decoders by name, as they are without further options."""

@@ -60,6 +60,8 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     texts = isinstance(begin, Sequence) and all(isinstance(one, str) for one in begin)
     if isinstance(begin, str) or not texts:
         raise TuningError(f'begin = {begin!r}: give a list of pass lists, such as ["default<O2>"]')
+    if progress is not None and not callable(progress):
+        raise TuningError(f"progress = {progress!r}: give a function of a line, or None")
     began = time.monotonic()
     import numpy as np
 

@@ -16,7 +16,13 @@ from loopwright.transfer.records.location import Location
 @THREADS
 @NUMERICS
 @RECORDS
-@click.option("--record", "number", type=click.IntRange(1), metavar="ID", help="Its config, too.")
+@click.option(
+    "--record",
+    "number",
+    type=click.IntRange(1),
+    metavar="ID",
+    help="Its config, too, for its own target.",
+)
 def explain(
     what: str,
     settings: tuple[str, ...],
@@ -38,7 +44,7 @@ def explain(
     caches, take less.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     from loopwright.codegen.explain import explain as explained
-    from loopwright.codegen.target import resolve
+    from loopwright.codegen.target import by_codegen, resolve
     from loopwright.dsl.errors import LoopwrightError
     from loopwright.measure.roofline import roofline
     from loopwright.transfer.records.store import RecordStore
@@ -51,8 +57,9 @@ def explain(
         record = store.get(number)
     if record.workload_key != workload.key:
         raise LoopwrightError(f"record {number} is of another workload: {record.computation()}")
-    click.echo(str(explained(workload, target, record.threads, numerics, record.config)))
-    machine = resolve(target, record.threads)
+    of, codegen = record.made_for
+    machine = by_codegen(resolve(of, record.threads), codegen)
+    click.echo(str(explained(workload, machine, None, numerics, record.config)))
     if str(machine) != record.target:
         click.echo(f"note: the record is of another target, {record.target}", err=True)
         return

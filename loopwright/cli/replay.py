@@ -24,9 +24,7 @@ def replay(number: int, records: Location, device: str | None) -> None:
     with RecordStore(records, create=False) as store:
         record = store.get(number)
     workload = record.computation()
-    kind = record.target.partition(" ")[0]
-    target = kind if kind in ("c", "cuda", "opencl") else "cpu"
-    codegen = "builtin" if kind == "builtin" else "llvm"
+    target, codegen = record.made_for
     cold = Timing(cache="cold") if record.cache == "cold" else None
     click.echo(f"{workload}\n{record.config}")
     then = record.failure or speed(workload.flops, record.cost, None)

@@ -208,6 +208,11 @@ def test_one_list_is_no_list_of_lists(begin):
         lw.tune_passes(lw.tensor("x", (4,)), begin=begin)
 
 
+def test_progress_is_a_function():
+    with pytest.raises(TuningError, match="give a function of a line"):
+        lw.tune_passes(lw.tensor("x", (4,)), progress=True)
+
+
 def test_time_must_be_positive_and_the_package_there(monkeypatch):
     x = lw.tensor("x", (4, 4))
     with pytest.raises(TuningError, match="positive"):

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
+from loopwright.dsl.errors import TargetError
 from loopwright.dsl.numerics import Numerics
 from loopwright.schedule.explain import explanation
 from loopwright.schedule.registry import REWRITES
@@ -62,6 +63,12 @@ def test_a_config_is_explained_by_its_loops():
     found = lw.explain(convolution(), threads=1, config=lw.space(convolution(), threads=1).default)
     assert "for " in found.tree
     assert found.tree in str(found)
+
+
+def test_a_space_is_explained_for_the_code_generator_that_is_asked_for():
+    assert "on builtin " in str(lw.explain(convolution(), threads=1, codegen="builtin"))
+    with pytest.raises(TargetError, match="builtin"):
+        lw.explain(convolution(), codegen="tvm")
 
 
 def test_the_command_prints_the_programs_and_the_default():

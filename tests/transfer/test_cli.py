@@ -2,14 +2,17 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import loopwright as lw
 from loopwright.cli.common.command import replay_command
 from loopwright.cli.common.workload import read_workload
 from loopwright.cli.devices import devices
+from loopwright.cli.explain import explain
 from loopwright.cli.records import records
 from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import BuildError
@@ -169,6 +172,21 @@ def test_explain_says_what_serves_and_why_nothing_does(run):
     assert "again: loopwright replay 5" in output
     assert "policy 'exact' allows none" in run(*words[:-1], "2")[1]
     assert "record 5 serves" in run(*words[:-1], "2", "--policy", "any")[1]
+
+
+@pytest.mark.parametrize("kind", ["llvm", "builtin", "c"])
+@pytest.mark.usefixtures("run")
+def test_a_record_is_explained_for_the_target_that_it_is_of(kind):
+    words = ("matmul", "a=8,8", "b=8,8")
+    workload, target = read_workload(words[0], words[1:]).workload, resolve("cpu", 1)
+    config = lw.space(workload, target).default
+    with RecordStore() as store:
+        store.add([failed(workload=workload, target=replace(target, kind=kind), config=config)])
+    result = CliRunner().invoke(explain, [*words, "--record", "5"])
+    assert result.exit_code == 0, result.output
+    assert f"on {kind} " in result.output
+    assert f"made by {kind}" in result.output or kind == "builtin"
+    assert "note: " not in result.output
 
 
 def test_lines_of_an_autotvm_log_are_listed_and_those_that_are_damaged_counted(run, tmp_path):

@@ -153,6 +153,15 @@ class Record:
             facts=self.facts,
         )
 
+    @property
+    def made_for(self) -> tuple[str, str]:
+        """The target and the code generator that make its program again, on this machine."""
+        kind = self.target.partition(" ")[0]
+        return (
+            kind if kind in ("c", "cuda", "opencl") else "cpu",
+            "builtin" if kind == "builtin" else "llvm",
+        )
+
     def computation(self) -> Workload:
         """The workload, read from its text. Raises `RecordError` if that is damaged."""
         return workload_of(self.workload)

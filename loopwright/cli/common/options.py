@@ -62,9 +62,9 @@ SEED = click.option(
 )
 TARGET = choice(
     "--target",
-    among=["cpu", "cuda", "opencl"],
+    among=["cpu", "c", "cuda", "opencl"],
     default="cpu",
-    help="What programs run on: this machine's processor, or its GPU.",
+    help="What programs run on: this machine's processor (c: by C source), or its GPU.",
 )
 TARGETS = click.option(
     "--targets",
