@@ -10,7 +10,7 @@ from loopwright.codegen.either.fixed import Either
 from loopwright.codegen.either.join import either
 from loopwright.codegen.either.open import OpenEither
 from loopwright.dsl.words import html_table
-from loopwright.explore.open_tuned import OpenTuned
+from loopwright.explore.open.tuned import OpenTuned
 from loopwright.explore.tuned import Tuned
 
 

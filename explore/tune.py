@@ -18,7 +18,7 @@ from loopwright.explore.stopwatch import Stopwatch
 if TYPE_CHECKING:
     from loopwright.costmodel.model import CostModel
     from loopwright.explore.either_tuned import EitherTuned
-    from loopwright.explore.open_tuned import OpenTuned
+    from loopwright.explore.open.tuned import OpenTuned
     from loopwright.explore.report.callbacks import Callback
     from loopwright.explore.strategies.annealing import Schedule
     from loopwright.explore.tuned import Tuned
@@ -163,7 +163,7 @@ def tune(  # noqa: PLR0913 - what users choose
         if workload.dims:
             if device.target.kind == "builtin":
                 raise TuningError('codegen="builtin" is for fixed sizes: tune workload.at(…)')
-            from loopwright.explore.open_tune import tune_open
+            from loopwright.explore.open.tune import tune_open
 
             return tune_open(workload, device, budget, options, sizes, watch)
         if sizes is not None:

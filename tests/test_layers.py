@@ -57,6 +57,7 @@ FLOORS = {
         "session",
         "finalize",
         "passes",
+        "open",
         "tune",
     ),
     "graph": (

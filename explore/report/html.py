@@ -25,7 +25,7 @@ from loopwright.dsl.words import assigned
 from loopwright.explore.report.plot import svg
 
 if TYPE_CHECKING:
-    from loopwright.explore.open_tuned import OpenTuned
+    from loopwright.explore.open.tuned import OpenTuned
 
 
 _STYLE = """

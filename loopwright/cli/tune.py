@@ -246,7 +246,7 @@ def _tune_all_sizes(
 ) -> None:
     """Tune a workload with dims, show the programs, and export them as one library."""
     from loopwright.explore.budget import Interrupted
-    from loopwright.explore.open_tune import tune_open
+    from loopwright.explore.open.tune import tune_open
 
     try:
         tuned = tune_open(workload, device, budget, how, watch=watch)

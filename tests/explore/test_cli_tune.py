@@ -30,6 +30,8 @@ from loopwright.cli.replay import replay
 from loopwright.cli.run import bench
 from loopwright.cli.tune import tune
 from loopwright.dsl.errors import LoopwrightError, NotationError
+from loopwright.explore.open import choice
+from loopwright.explore.open import tune as open_tune
 from tests import interpreter
 
 
@@ -388,11 +390,10 @@ def assert_kept(folder):
 
 @pytest.mark.usefixtures("brief")
 def test_a_file_with_dims_becomes_one_library_for_all_sizes(tmp_path, monkeypatch):
-    from loopwright.explore import open_tune
-
-    few = {"_SEARCHED": 1, "_SAMPLED": 3, "_CELLS": 3, "_ALONE": 1, "_BEST": 1}
-    for name, count in few.items():
+    for name, count in {"_SEARCHED": 1, "_SAMPLED": 3, "_BEST": 1}.items():
         monkeypatch.setattr(open_tune, name, count)
+    for name, count in {"_CELLS": 3, "_ALONE": 1}.items():
+        monkeypatch.setattr(choice, name, count)
     file, output = tmp_path / "my.py", tmp_path / "mine.so"
     file.write_text(
         "import loopwright as lw\n"

@@ -9,9 +9,10 @@ import pytest
 import loopwright as lw
 from loopwright.costmodel.models import time_model
 from loopwright.dsl.errors import ConfigError, RangeError
-from loopwright.explore import open_tune
 from loopwright.explore.budget import Interrupted, TuningError
-from loopwright.explore.open_tuned import OpenTuned
+from loopwright.explore.open import choice
+from loopwright.explore.open import tune as open_tune
+from loopwright.explore.open.tuned import OpenTuned
 from loopwright.measure import open_programs
 from tests.brief import brief
 
@@ -30,10 +31,12 @@ OPTIONS = {"records": None, "transfer": None, "progress": False, "threads": 2}
 def few_sizes():
     """Two searches and few measured sizes, for a suite that is fast."""
     few = {"_SEARCHED": 2, "_MOST_SEARCHED": 2, "_BEST": 1, "_FEW": 2, "_BETWEEN": 32}
-    measured = {"_SAMPLED": 4, "_LEARNED": 2, "_CELLS": 4, "_ALONE": 2}
+    measured = {"_SAMPLED": 4, "_LEARNED": 2}
     with pytest.MonkeyPatch.context() as patch:
         for name, count in (few | measured).items():
             patch.setattr(open_tune, name, count)
+        patch.setattr(choice, "_CELLS", 4)
+        patch.setattr(choice, "_ALONE", 2)
         patch.setattr(time_model, "_STARTS", 1)
         yield
 

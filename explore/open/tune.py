@@ -24,7 +24,8 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
-from loopwright.explore.open_tuned import OpenTuned, Sizes
+from loopwright.explore.open.choice import Choice, Lines, cells, middles
+from loopwright.explore.open.tuned import OpenTuned, Sizes
 from loopwright.explore.search import TuneOptions, search
 from loopwright.explore.stopwatch import Stopwatch
 from loopwright.explore.tuned import Tuned
@@ -36,17 +37,12 @@ from loopwright.schedule.open.cover import (
     Choose,
     Cover,
     completed,
-    middle,
-    rules,
     settled,
     spread,
 )
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.program import OpenProgram, open_program
-from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.sketch.sketch import Config
-
-Lines = Mapping[str, Sequence[int]]
 
 _SEARCHED, _MOST_SEARCHED = 5, 9  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
@@ -63,9 +59,6 @@ _SAMPLED = 24  # sizes at which all candidates are measured
 _LEARNED = 48  # further ones of those that were given, at which those that are kept are
 _MOST_KEPT = 8
 _WORTH = 0.004  # least gain in the mean logarithm of time for which one more program is kept
-_CELLS = 64  # in each of which a program is chosen, by measurements in its middle
-_ALONE = 32  # least sizes of one dim that are cells of their own
-_NEIGHBOURS = 0.05  # of logarithms of sizes: how far a measurement corrects a model
 _SMALL = 20_000_000  # operations from which on one thread alone is not tried
 
 
@@ -109,7 +102,6 @@ class _OpenTuning:
         self.rng = np.random.default_rng(options.seed)
         self.given = None if sizes is None else _checked(workload, sizes)
         self.watch = watch
-        self.known_inputs: dict[tuple[int, ...], list[float]] = {}
         self.searches: list[tuple[Sizes, Tuned]] = []
         self.end = f"budget of {budget} used"
         self.interrupted = False
@@ -223,95 +215,28 @@ class _OpenTuning:
         with self.watch.part("building"):
             made = self._covering([candidates[k] for k in kept])
             library = self._library(made)
-        lines = self._lines()
+        lines = cells(self.workload.dims)
         more = [*sampled, *self._learned(lines)]
         with self.watch.part("measuring"):
             late = partial(self._past, _TIMED)
             seconds = program_seconds([library], self.workload, more, self.rng, late)
             more = more[: seconds.shape[1]]
         with self.watch.part("learning"):
-            models = [self._model(more, row) for row in seconds]
-            near = [self._residuals(m, more, row) for m, row in zip(models, seconds, strict=True)]
-            made = replace(made, rules=self._rules(made, models, near, lines))
-        library = self._with_rules(library, made, models)
+            choice = Choice(self.workload, more, seconds, self.options.seed)
+            made = replace(made, rules=choice.rules(made, lines))
+        library = self._with_rules(library, made, choice.models)
         chosen = [library.open_signature.program(sizes) for sizes in more]
         best = seconds.min(axis=0)
         loss = math.exp(np.mean([np.log(seconds[k, n] / best[n]) for n, k in enumerate(chosen)]))
         return self._result(library, more, seconds, loss)
-
-    def _model(self, sizes: Sequence[Sizes], seconds: Any) -> TimeModel:
-        able = np.isfinite(seconds)
-        model = TimeModel([*(d.name for d in self.workload.dims), "c"], self.options.seed)
-        rows = np.array([self._inputs(each) for each in sizes])[able]
-        times = seconds[able]
-        if len(rows) < 2:  # a program for next to no sizes: it is not compared with others there
-            rows = np.repeat(rows if len(rows) else np.ones((1, len(model.names))), 2, axis=0)
-            times = np.repeat(times if len(times) else [1.0], 2)
-        model.fit(rows, times)
-        return model
-
-    def _inputs(self, sizes: Sizes) -> list[float]:
-        """Inputs of a model: the sizes, and c, the number of operations."""
-        key = tuple(sizes[d.name] for d in self.workload.dims)
-        if key not in self.known_inputs:
-            work = self.workload.at(**sizes)
-            self.known_inputs[key] = [*map(float, key), float(max(1, work.flops))]
-        return self.known_inputs[key]
-
-    def _residuals(self, model: TimeModel, sizes: Sequence[Sizes], seconds: Any) -> Any:
-        """The error of a model as a function of sizes: the mean of the logarithms of measured
-        over predicted seconds near them."""
-        able = np.isfinite(seconds)
-        rows = np.array([self._inputs(each) for each in sizes])[able]
-        if not len(rows):
-            return lambda _: 0.0
-        off = np.log(seconds[able] / model.predict(rows))
-        places = np.log(rows[:, :-1])
-
-        def mean(inputs: Sequence[float]) -> float:
-            apart = ((places - np.log(inputs[:-1])) ** 2).sum(axis=1)
-            weights = np.exp(-apart / (2 * _NEIGHBOURS**2))
-            return float((weights @ off) / (weights.sum() + 1e-3))
-
-        return mean
-
-    def _rules(
-        self, made: Cover, models: Sequence[TimeModel], near: Sequence[Any], lines: Lines
-    ) -> tuple[Rule, ...]:
-        def best(able: Sequence[int], sizes: Sizes) -> int:
-            inputs = self._inputs(sizes)
-
-            def expected(k: int) -> float:
-                return float(np.log(models[k].predict([inputs])[0]) + near[k](inputs))
-
-            return min(able, key=expected)
-
-        return rules(made.dims, made.programs, best, lines)
-
-    def _lines(self) -> Lines:
-        """The starts of the cells in which a program is chosen, along every dim. Of one dim the
-        least sizes are cells of their own: times are stairs there."""
-        dims = self.workload.dims
-        count = max(2, round(_CELLS ** (1 / len(dims))))
-        lines = {}
-        for d in dims:
-            alone = [*range(d.low, d.high + 1, d.multiple)][: _ALONE if len(dims) == 1 else 1]
-            spaced = np.rint(np.geomspace(alone[-1], d.high, max(2, count - len(alone))))
-            starts = np.union1d(alone, spaced // d.multiple * d.multiple)
-            lines[d.name] = [*map(int, starts)]
-        return lines
 
     def _learned(self, lines: Lines) -> list[Sizes]:
         """Sizes at which the programs that are kept are measured: the middles of all cells, or
         some of those that were given."""
         if self.given is not None:
             return self._drawn(_LEARNED, self.rng)
-        middles = []
-        for d in self.workload.dims:
-            ends = itertools.pairwise([*lines[d.name], d.high + d.multiple])
-            middles.append([middle(low, high - d.multiple, d) for low, high in ends])
-        cells = [dict(zip(lines, cell, strict=True)) for cell in itertools.product(*middles)]
-        return [cells[k] for k in self.rng.permutation(len(cells))]
+        found = middles(self.workload.dims, lines)
+        return [found[k] for k in self.rng.permutation(len(found))]
 
     # ---- libraries ----
 

@@ -1,0 +1,1 @@
+"""Tuning of workloads with dims: one library for all sizes."""
