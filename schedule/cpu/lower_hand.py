@@ -27,10 +27,11 @@ from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.loops.statements import identity, leaves, to_linear
 from loopwright.schedule.loops.storage import Storage
+from loopwright.schedule.program.combine import combined
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import lanes, terms
-from loopwright.schedule.program.plan import FusionGroup, combined
+from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.hand import (
     Fused,
     HandLoop,

@@ -9,8 +9,9 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.canonical import Program
+from loopwright.schedule.program.combine import combined
 from loopwright.schedule.program.nest import Nest
-from loopwright.schedule.program.plan import combined, decomposed, names_of
+from loopwright.schedule.program.plan import decomposed, names_of
 
 
 @dataclass(frozen=True)
