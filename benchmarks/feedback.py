@@ -2,11 +2,11 @@
 
 python benchmarks/feedback.py FILE.jsonl [--workloads 10] [--seeds 5] [--minutes 60]
 
-Workloads are drawn, of as many kinds. Of each and every seed two searches are made: as by default,
-64 candidates, and with `feedback="compiled"`, 32. Both begin with the shipped model and measure 16
-at a time. The three cheapest of each search, after several counts of runs, are then measured side
-by side, and the fastest is what it reached. Ratios are times over that of 64 runs without
-feedback, and those of at most 1.02 are counted.
+Workloads are drawn, of as many kinds. Of each and every seed three searches are made: as by
+default, 64 candidates, with `feedback="compiled"`, 32, and by `strategy="sampled"`, 32. All have
+the shipped model and measure 16 at a time. The three cheapest of each search, after several counts
+of runs, are then measured side by side, and the fastest is what it reached. Ratios are times over
+that of 64 runs as by default, and those of at most 1.02 are counted.
 
 FILE keeps what was measured: the same command goes on, and prints the table of what there is.
 """
@@ -33,11 +33,11 @@ from loopwright.measure.device import Measurement
 from loopwright.measure.local import LocalDevice
 from loopwright.measure.timing import typical
 from loopwright.schedule.target import Target
-from loopwright.transfer.pretrained.base import find_base
+from loopwright.transfer.pretrained.base import find_base, find_proposer
 
 SEED = 47
-PLAIN, FED = (16, 32, 64), (16, 24, 32)
-"""Runs after which each search is looked at; the last is all of it."""
+RUNS = {"plain": (16, 32, 64), "compiled": (16, 24, 32), "sampled": (16, 32)}
+"""Searches, and the runs after which each is looked at; the last is all of it."""
 BEST, ROUNDS = 3, 9
 REACHED = 1.02
 
@@ -46,8 +46,7 @@ def searched(
     device: LocalDevice,
     work: lw.Workload,
     seed: int,
-    runs: int,
-    fed: bool,
+    way: str,
     batch: int,
     transfer: str | None,
 ) -> tuple[list[Measurement], dict[str, float]]:
@@ -62,9 +61,13 @@ def searched(
 
     begun = monotonic()
     points = lw.space(work, device.target)
+    options: dict[str, Any] = {"compiled": {"feedback": feedback}}.get(way, {})
+    if way == "sampled":
+        options = {"strategy": way, "begin": find_proposer("auto", device.target)[0]}
     base = find_base(transfer, work, device.target).model
-    tuner = Tuner(points, seed=seed, base=base, feedback=feedback if fed else None)
+    tuner = Tuner(points, seed=seed, base=base, **options)
     history: list[Measurement] = []
+    runs = RUNS[way][-1]
     while len(history) < runs and not tuner.exhausted:
         configs = tuner.ask(min(batch, runs - len(history)))
         now = monotonic()
@@ -86,10 +89,8 @@ def compared(
         device.check()
         chosen: dict[str, list[Any]] = {}
         spent: dict[str, Any] = {}
-        for name, counts in (("plain", PLAIN), ("compiled", FED)):
-            found, spent[name] = searched(
-                device, work, seed, counts[-1], name == "compiled", batch, transfer
-            )
+        for name, counts in RUNS.items():
+            found, spent[name] = searched(device, work, seed, name, batch, transfer)
             for count in counts:
                 best = sorted(found[:count], key=lambda m: m.cost)[:BEST]
                 chosen[f"{name} {count}"] = [m.config for m in best if math.isfinite(m.cost)]
@@ -101,8 +102,8 @@ def compared(
 
 
 def show(rows: dict[str, dict[str, Any]]) -> None:
-    """Ratios to 64 runs without feedback, by workload, and of all."""
-    last = f"plain {PLAIN[-1]}"
+    """Ratios to the longest search as by default, by workload, and of all."""
+    last = f"plain {RUNS['plain'][-1]}"
     names = [n for n in next(iter(rows.values()))["reached"] if n != last]
     table = Table("workload", "seeds", *names, "s, plain", "s, compiled", "of it building")
     by_workload: dict[str, list[dict[str, Any]]] = {}
