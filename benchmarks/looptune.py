@@ -39,7 +39,7 @@ from loopwright.explore.scheduling.loops import Problem, State
 from loopwright.explore.scheduling.policy import Policy
 from loopwright.explore.scheduling.searches import SEARCHES, search
 from loopwright.measure.local import LocalDevice
-from loopwright.measure.roofline import roofline
+from loopwright.measure.roofline import peak_flops
 
 SIZES, TRAINING, SEED = range(64, 257, 16), 1757, 3
 METHODS = ("dqn", "ppo")
@@ -132,7 +132,7 @@ class Experiment:
             configs["default"] = lw.space(problem.workload, self.target).default
         different = list(dict.fromkeys(configs.values()))
         made = device.compare(problem.workload, different, ROUNDS)
-        peak = roofline(self.target).flops
+        peak = peak_flops(self.target)
         share = {
             c: problem.workload.flops / min(s) / peak for c, s in zip(different, made.samples)
         }

@@ -20,7 +20,7 @@ from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
 from loopwright.dsl.numerics import Numerics
-from loopwright.measure.roofline import roofline
+from loopwright.measure.roofline import peak_flops
 from loopwright.schedule.target import Target
 
 CONTENDERS = (
@@ -60,7 +60,7 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
         "best": best,
         "ratio": ratios.get(best, math.nan),
         "limits": {
-            "multiply-adds": _flops(network) / roofline(target).flops,
+            "multiply-adds": _flops(network) / peak_flops(target),
             "weights": read.median,
         },
         "facts": own.facts,

@@ -10,7 +10,7 @@ from loopwright.dsl.index import indices
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload, workload
 from loopwright.measure.machine import cache_of
-from loopwright.measure.roofline import best_seconds, on_ones, reader, roofline
+from loopwright.measure.roofline import best_seconds, on_ones, peak_flops, reader, roofline
 from loopwright.schedule.target import Target
 
 _NEAR = 0.5
@@ -45,7 +45,7 @@ def bounds(work: Workload, target: Target) -> tuple[Bound, ...]:
         Bound("launch", _launch(target), "a call that does next to nothing"),
     ]
     if work.flops and {t.dtype for t in (*work.inputs, *work.outputs)} <= _FLOATS:
-        least = work.flops / roofline(target).flops
+        least = work.flops / peak_flops(target)
         found.append(
             Bound(
                 "compute",

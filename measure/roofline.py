@@ -53,11 +53,11 @@ class Roofline:
 
 @functools.cache
 def roofline(target: Target) -> Roofline:
-    """Measure the peak of this machine with a target's threads; about two seconds, once.
+    """Measure the roofline of this machine with a target's threads; seconds, once.
 
     Raises `BuildError` without a toolchain, `TargetError` for another machine's target.
     """
-    return Roofline(_flops(target), _bandwidth(target), target.threads)
+    return Roofline(peak_flops(target), _bandwidth(target), target.threads)
 
 
 def reader(size: int, target: Target) -> Call:
@@ -65,7 +65,7 @@ def reader(size: int, target: Target) -> Call:
     get it: sums of its rows, as many as are the fastest. Called again and again, from the smallest
     cache that holds it, or from memory.
 
-    Raises as `peak` does.
+    Raises as `roofline` does.
     """
     return min((_summing(rows, size, target) for rows in _ROWS), key=best_seconds)
 
@@ -77,10 +77,12 @@ def _summing(rows: int, size: int, target: Target) -> Call:
     return on_ones(build_fixed(workload(y), None, target))
 
 
-def _flops(target: Target) -> float:
-    """One thread's best, times the cores that they keep busy, since two threads of a core share
-    its units: together they may be disturbed for as long as a measurement takes, one is hardly
-    ever."""
+@functools.cache
+def peak_flops(target: Target) -> float:
+    """Measure the `flops` of the roofline alone, in less than a second, once: one thread's best,
+    times the cores that they keep busy, since two threads of a core share its units. Together
+    they may be disturbed for as long as a measurement takes, one is hardly ever. Raises as
+    `roofline` does."""
     # Enough accumulators to hide the latency of two units, registers left for the operands.
     shape = (min(16, target.vector_registers - 4), target.lanes(4))
     made = Signature("peak", (), (Parameter("out", shape, "float32"),))

@@ -95,9 +95,9 @@ def _peak(tuned: SearchResult) -> float | None:
     """Operations a second that the machine reaches at most."""
     if not _is_known(tuned):
         return None
-    from loopwright.measure.roofline import roofline
+    from loopwright.measure.roofline import peak_flops
 
-    return roofline(tuned.target).flops
+    return peak_flops(tuned.target)
 
 
 def _bounds(tuned: SearchResult) -> tuple[Bound, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from loopwright.dsl.errors import ConfigError
 from loopwright.explore.scheduling.loops import State
 from loopwright.measure.local import LocalDevice
-from loopwright.measure.roofline import roofline
+from loopwright.measure.roofline import peak_flops
 from loopwright.measure.timing import Timing
 from loopwright.schedule.target import Target
 
@@ -67,7 +67,7 @@ class Measured(Evaluator):
     """
 
     def __init__(self, target: Target) -> None:
-        super().__init__(roofline(target).flops / 1e9)
+        super().__init__(peak_flops(target) / 1e9)
         self._device = LocalDevice(target, timing=QUICK)
 
     def _evaluate(self, states: Sequence[State]) -> list[float]:

@@ -192,9 +192,9 @@ def tune(options: _Options) -> None:
         from loopwright.explore.search import TuneOptions, search
         from loopwright.explore.strategies.annealing import Schedule
 
-        with watch.part("roofline"):
+        with watch.part("peak"):
             known = budget.zero_shot or bool(workload.dims) or not device.here
-            peak = None if known else _peak_flops(device.target)  # which takes seconds
+            peak = None if known else _peak_flops(device.target)
         how = TuneOptions(
             records=options.records,
             seed=options.seed,
@@ -296,11 +296,11 @@ def _peak_flops(machine: Target) -> float | None:
     if machine.gpu is not None:
         click.echo(f"on {machine}", err=True)
         return None
-    from loopwright.measure.roofline import roofline
+    from loopwright.measure.roofline import peak_flops
 
     about = f"on {machine}, {counted(machine.threads, 'thread')}"
-    click.echo(f"{about}; measuring the machine's roofline", err=True)
-    return roofline(machine).flops
+    click.echo(f"{about}; measuring the machine's peak", err=True)
+    return peak_flops(machine)
 
 
 def _show_result(tuned: Tuned, peak: float | None, records: Location, device: str | None) -> None:

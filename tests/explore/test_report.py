@@ -12,7 +12,6 @@ from loopwright.explore.budget import TuningError
 from loopwright.explore.report.plot import curve, roofline
 from loopwright.explore.result import Peer
 from loopwright.explore.tune import tune
-from loopwright.measure.roofline import Roofline
 from tests.explore.synthetic import MadeUp, matmul
 
 
@@ -23,9 +22,7 @@ def tuned():
 
 
 def test_the_report_is_one_file_with_everything(tuned, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "loopwright.measure.roofline.roofline", lambda target: Roofline(1e12, 1e10, 2)
-    )
+    monkeypatch.setattr("loopwright.measure.roofline.peak_flops", lambda target: 1e12)
     path = tuned.report(tmp_path / "report.html")
     text = path.read_text(encoding="utf-8")
     for part in ("Tuning curve", "Roofline", "Finalists", "Failures", "Where the time went"):
@@ -42,9 +39,7 @@ def test_the_report_is_one_file_with_everything(tuned, tmp_path, monkeypatch):
 
 
 def test_a_report_claims_no_speed_up_where_the_default_is_tied(tuned, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "loopwright.measure.roofline.roofline", lambda target: Roofline(1e12, 1e10, 2)
-    )
+    monkeypatch.setattr("loopwright.measure.roofline.peak_flops", lambda target: 1e12)
     tied = dataclasses.replace(tuned, speedup=None, claim="tied with the default")
     text = tied.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert "tied with the default" in text
