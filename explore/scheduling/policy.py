@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from loopwright.costmodel.models.file import (
 from loopwright.dsl.words import brief
 from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Floats, Problem, State
+
+if TYPE_CHECKING:
+    from loopwright.explore.scheduling.evaluators import Evaluator
 
 KIND, VERSION = "schedule policy", 1
 INPUTS = ROWS * NUMBERS + STEPS + 1
@@ -58,9 +61,13 @@ class Policy:
             states.append(after)
         return states
 
-    def schedule(self, problem: Problem) -> State:
-        """The schedule that it chooses: the end of its episode."""
-        return self.episode(problem)[-1]
+    def schedule(self, problem: Problem, evaluator: Evaluator | None = None) -> State:
+        """The schedule that it chooses: the end of its episode, or the fastest on its way as an
+        evaluator tells."""
+        states = self.episode(problem)
+        if evaluator is None:
+            return states[-1]
+        return states[int(np.argmax(evaluator.speeds(states)))]
 
     def __repr__(self) -> str:
         return f"<Policy: {', '.join(f'{name}: {value}' for name, value in self.about.items())}>"

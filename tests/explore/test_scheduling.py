@@ -319,6 +319,12 @@ def test_a_policy_takes_ten_legal_actions_and_measures_nothing():
     assert random_policy().schedule(problem()).key == states[-1].key
 
 
+def test_a_policy_that_ends_badly_gives_the_best_schedule_on_its_way():
+    policy, evaluator = random_policy(), made_up()
+    best = max(evaluator.speeds(policy.episode(problem())))
+    assert evaluator.speeds([policy.schedule(problem(), evaluator)]) == [best]
+
+
 def test_a_model_is_kept_in_a_file(tmp_path):
     states = walk(problem(), np.random.default_rng(0))
     model = Modelled(50.0)
