@@ -2,13 +2,13 @@
 
 A number of a tree is, of some product x of dims, by the way that trees are lowered,
 
-    k·x + t        or        k·x + t + s·⌊(a·x + b) / c⌋        or the lesser of that and a limit,
+    k·x + t        or        k·x + t + s·⌊(a·x + b) / c⌋        or one of these between limits,
 
 or the negative of one of these. x may also be a sum of such products, as the elements of a padded
 array of two open axes, the product of two other numbers, a quotient that another number is made
-of, a sum of multiples of such a quotient and a dim, or the lesser of two dims. A number may be the
-sum of another one and a step, too. A divisor c is a product of numbers that the program is made
-of: register tiles, blocks, strides.
+of, a sum of multiples of such a quotient and a dim, or the lesser or greater of two dims. It may
+be the sum of another one and a step, too. A divisor c is a product of numbers that the program is
+made of: register tiles, blocks, strides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.size import Dim
-from loopwright.schedule.tree.formula import Formula, evaluated, lesser
+from loopwright.schedule.tree.formula import EXTREMES, Formula, evaluated, extreme
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 _DEGREE = 2
@@ -231,14 +231,15 @@ class Fit:
     def _mixed(
         self, values: Array, others: Sequence[_Basis], known: Sequence[Formula | int]
     ) -> list[Formula | int]:
-        """Formulas that are no line or step of one other: sums of a quotient, or the lesser of two
-        dims, and a dim, and quotients of these, as half of the padding to a multiple,
+        """Formulas that are no line or step of one other: sums of a quotient, or one of two dims
+        by their order, and a dim, and quotients of these, as half of the padding to a multiple,
         `(8·⌊(n + 7) / 8⌋ - n) // 2`. Else a line of a `known` number, or that and a step."""
-        stepping = [b for b in (*self.bases, *others) if b.formula.op in ("floordiv", "min")]
-        for d, e in itertools.combinations(self._dims, 2):
-            least = lesser(d.formula, e.formula)
-            if isinstance(least, Formula):
-                stepping.append(self._basis(least))
+        kinds = ("floordiv", *EXTREMES)
+        stepping = [b for b in (*self.bases, *others) if b.formula.op in kinds]
+        for op, (d, e) in itertools.product(EXTREMES, itertools.combinations(self._dims, 2)):
+            chosen = extreme(op, d.formula, e.formula)
+            if isinstance(chosen, Formula):
+                stepping.append(self._basis(chosen))
         found = [
             made
             for d in self._dims
@@ -295,17 +296,25 @@ class Fit:
         ]
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
-        limit = int(v.max())
-        below = v < limit
-        part = replace(basis, x=basis.x[below])
-        if len(np.unique(part.x)) < 2 or len(np.unique(basis.x[~below])) < 2:
+        for ops in (EXTREMES, EXTREMES[1:]):
+            for made in self._within(basis, v, own, ops):
+                if (evaluated(made, self.sizes) == v).all():
+                    yield made
+
+    def _within(
+        self, basis: _Basis, v: Array, own: bool, ops: tuple[str, ...]
+    ) -> Iterator[Formula | int]:
+        """Lines and quotients, limited by the first of `ops`; where there are none, by all."""
+        limit = int(v.max() if ops[0] == "min" else v.min())
+        inside = v != limit
+        part, rest = replace(basis, x=basis.x[inside]), v[inside]
+        if len(np.unique(part.x)) < 2 or len(np.unique(basis.x[~inside])) < 2:
             return
-        line = _line(part.x, v[below])
-        lines = [] if line is None else [basis.formula * line[0] + line[1]]
-        for made in lines or self._quotients(part, v[below], own):
-            limited = lesser(made, limit)
-            if (evaluated(limited, self.sizes) == v).all():
-                yield limited
+        line = _line(part.x, rest)
+        found = [basis.formula * line[0] + line[1]] if line is not None else []
+        found = found or [*self._quotients(part, rest, own)]
+        for made in found or (self._within(part, rest, own, ops[1:]) if ops[1:] else ()):
+            yield extreme(ops[0], made, limit)
 
     def _remainders(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         """What steps of more than 1 leave of a number that grows with x."""

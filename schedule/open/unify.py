@@ -15,7 +15,7 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.fit import Fit, divisors
-from loopwright.schedule.tree.formula import Formula
+from loopwright.schedule.tree.formula import EXTREMES, Formula
 
 _DRAWN = 24  # sizes at which a structure is made first
 _AGAIN = 8  # sizes at which one is made first whose form is known
@@ -333,6 +333,6 @@ def without(
 
 def _steps(formula: Formula) -> bool:
     """Return whether a formula is more than a sum of products."""
-    return formula.op in ("floordiv", "min") or any(
+    return formula.op in ("floordiv", *EXTREMES) or any(
         _steps(x) for x in formula.args if isinstance(x, Formula)
     )
