@@ -233,7 +233,8 @@ class Fit:
     ) -> list[Formula | int]:
         """Formulas that are no line or step of one other: sums of a quotient, or one of two dims
         by their order, and a dim, and quotients of these, as half of the padding to a multiple,
-        `(8·⌊(n + 7) / 8⌋ - n) // 2`. Else a line of a `known` number, or that and a step."""
+        `(8·⌊(n + 7) / 8⌋ - n) // 2`. Else a dim and one of these, a line of a `known` number, or
+        that and a step."""
         kinds = ("floordiv", *EXTREMES)
         stepping = [b for b in (*self.bases, *others) if b.formula.op in kinds]
         for op, (d, e) in itertools.product(EXTREMES, itertools.combinations(self._dims, 2)):
@@ -251,8 +252,12 @@ class Fit:
             if (total := self._sum(values, [q, d])) is not None:
                 found.append(total)
         found += self._of_sums(values, _Sums.of(stepping, self._dims, 1, -1))
-        if not found:
-            found += self._of_sums(values, self._rounded)
+        found = found or self._of_sums(values, self._rounded)
+        found = found or [
+            made + d.formula
+            for d in self._dims
+            for made in self._of_sums(values - d.x, self._rounded)
+        ]
         return found or self._beside(values, known)
 
     @functools.cached_property
@@ -271,28 +276,31 @@ class Fit:
                     quotients.append(_Basis(made, x, np.array([c], np.int64)))
         return _Sums.of(quotients, self._dims, -1)
 
-    def _of_sums(self, values: Array, sums: _Sums) -> Iterator[Formula | int]:
-        """Quotients of sums."""
-        for sign in (1, -1):
-            for basis in sums.rising(sign * values):
-                for made in self._quotients(basis, sign * values, True):
-                    yield made * sign
+    def _of_sums(self, values: Array, sums: _Sums) -> list[Formula | int]:
+        """Quotients of sums, and sums between limits."""
+        return [
+            made * sign
+            for sign in (1, -1)
+            for basis in sums.rising(sign * values)
+            for find in (self._quotients, self._limited)
+            for made in find(basis, sign * values, True)
+        ]
 
     def _beside(self, values: Array, known: Sequence[Formula | int]) -> list[Formula | int]:
         """A line of a known number, or the sum of one and a step of a dim."""
         found: dict[bytes, tuple[Formula | int, Array]] = {}
         for formula in known:
-            x = np.asarray(evaluated(formula, self.sizes), np.int64)
+            x = evaluated(formula, self.sizes) + np.zeros_like(values)
             found.setdefault((x - x[0]).tobytes(), (formula, x))
         for formula, x in found.values():
             if (same := _line(x, values)) is not None:
                 return [formula * same[0] + same[1]]
         return [
-            formula * sign + made
+            formula * sign + made * up
             for formula, x in found.values()
             for sign, d in itertools.product((1, -1), self._dims)
-            for find in (self._quotients, self._limited)
-            for made in find(d, values - sign * x, True)
+            for find, up in itertools.product(_FINDERS, (1, -1))
+            for made in find(self, d, up * (values - sign * x), True)
         ]
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
@@ -348,6 +356,9 @@ class Fit:
         for k in np.flatnonzero(low <= high):
             for b in sorted({int(high[k]), int(low[k])}, reverse=True):
                 yield (basis.formula * int(a[k]) + b) // int(c[k]) * scale + shift
+
+
+_FINDERS = (Fit._quotients, Fit._limited, Fit._remainders)
 
 
 def _line(x: Array, v: Array) -> tuple[int, int] | None:

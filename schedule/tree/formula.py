@@ -57,6 +57,11 @@ class Formula:
             return frozenset(self.args)
         return frozenset().union(*(x.dims() for x in self.args if isinstance(x, Formula)))
 
+    def has(self, *ops: str) -> bool:
+        """Return whether one of these operations is in it."""
+        inside = (x for x in self.args if isinstance(x, Formula))
+        return self.op in ops or any(x.has(*ops) for x in inside)
+
     def parts(self) -> tuple[Formula, ...]:
         """The quotients that it is made of, the products of these, and what is the lesser or
         greater of two formulas, each once."""

@@ -236,6 +236,19 @@ def test_a_size_may_lie_between_limits(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_two_ends_may_be_padded_by_unlike_shares():
+    def padded(x):
+        n = x.shape[2]
+        third = (8 - n % 8) % 8
+        same = max((-(-n // 6) - 1) * 6 + 4 - n, 0)  # of windows of 4 that step by 6
+        wide = F.pad(x, (same // 2, same - same // 2))
+        sums = F.conv1d(wide, torch.ones(3, 2, 4, dtype=x.dtype), stride=6)
+        return F.pad(x, (third // 3, third - third // 3)), sums
+
+    built = check(padded, (1, 2, lw.dim("n", 1, 40)), lengths(*range(1, 41)))
+    assert len(built.frames) == 1
+
+
 def test_an_axis_may_be_as_long_as_the_longer_one_of_two():
     def padded(x):
         most = max(x.shape)
