@@ -27,7 +27,7 @@ from loopwright.codegen.library.plan import (
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.rule import Rule
-from loopwright.schedule.tree.formula import Formula
+from loopwright.schedule.tree.formula import EXTREMES, Formula
 
 Number = Formula | int
 SYMBOL = "lw_weights"
@@ -155,7 +155,7 @@ def expression(x: Number, names: Mapping[str, str] | None = None) -> str:
     if x.op == "dim":
         return f"size_{x.args[0]}" if names is None else names[x.args[0]]
     a, b = (expression(part, names) for part in x.args)
-    if x.op in ("floordiv", "min"):
+    if x.op in ("floordiv", *EXTREMES):
         return f"lw_{x.op}({a}, {b})"
     return f"({a} {'+' if x.op == 'add' else '*'} {b})"
 
@@ -176,6 +176,7 @@ FUNCTIONS = """static inline int64_t lw_floordiv(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
 static inline int64_t lw_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t lw_max(int64_t a, int64_t b) { return a > b ? a : b; }
 """
 """C source of what an `expression` calls."""
 

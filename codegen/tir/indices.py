@@ -40,6 +40,7 @@ _OPERATIONS = {
     "mul": lambda x, y: x * y,
     "floordiv": tirx.floordiv,
     "min": tirx.Min,
+    "max": tirx.Max,
 }
 MOST_ELEMENTS = (1 << 31) - 1
 

@@ -35,7 +35,7 @@ from loopwright.schedule.open.fit import Fit
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.open.unify import drawn, everywhere
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.formula import Formula, evaluated
+from loopwright.schedule.tree.formula import EXTREMES, Formula, evaluated
 
 _OR_PROGRAMS = (
     "Or a program for all sizes is wrong, which is a bug of loopwright's, if the model built for "
@@ -278,7 +278,7 @@ def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:
         return dim(known.name, known.low, known.high, known.multiple)
     parts = [_as_size(part, dims) for part in x.args]
     a, b = parts
-    if a is None or b is None or x.op == "min":
+    if a is None or b is None or x.op in EXTREMES:
         return None
     if x.op == "add":
         return a + b

@@ -2,13 +2,13 @@
 
 A number of a tree is, of some product x of dims, by the way that trees are lowered,
 
-    k·x + t        or        k·x + t + s·⌊(a·x + b) / c⌋        or the lesser of that and a limit,
+    k·x + t        or        k·x + t + s·⌊(a·x + b) / c⌋        or one of these between limits,
 
 or the negative of one of these. x may also be a sum of such products, as the elements of a padded
 array of two open axes, the product of two other numbers, a quotient that another number is made
-of, a sum of multiples of such a quotient and a dim, or the lesser of two dims. A number may be the
-sum of another one and a step, too. A divisor c is a product of numbers that the program is made
-of: register tiles, blocks, strides.
+of, a sum of multiples of such a quotient and a dim, or the lesser or greater of two dims. It may
+be the sum of another one and a step, too. A divisor c is a product of numbers that the program is
+made of: register tiles, blocks, strides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.size import Dim
-from loopwright.schedule.tree.formula import Formula, evaluated, lesser
+from loopwright.schedule.tree.formula import EXTREMES, Formula, evaluated, extreme
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 _DEGREE = 2
@@ -231,14 +231,16 @@ class Fit:
     def _mixed(
         self, values: Array, others: Sequence[_Basis], known: Sequence[Formula | int]
     ) -> list[Formula | int]:
-        """Formulas that are no line or step of one other: sums of a quotient, or the lesser of two
-        dims, and a dim, and quotients of these, as half of the padding to a multiple,
-        `(8·⌊(n + 7) / 8⌋ - n) // 2`. Else a line of a `known` number, or that and a step."""
-        stepping = [b for b in (*self.bases, *others) if b.formula.op in ("floordiv", "min")]
-        for d, e in itertools.combinations(self._dims, 2):
-            least = lesser(d.formula, e.formula)
-            if isinstance(least, Formula):
-                stepping.append(self._basis(least))
+        """Formulas that are no line or step of one other: sums of a quotient, or one of two dims
+        by their order, and a dim, and quotients of these, as half of the padding to a multiple,
+        `(8·⌊(n + 7) / 8⌋ - n) // 2`. Else a dim and one of these, a line of a `known` number, or
+        that and a step."""
+        kinds = ("floordiv", *EXTREMES)
+        stepping = [b for b in (*self.bases, *others) if b.formula.op in kinds]
+        for op, (d, e) in itertools.product(EXTREMES, itertools.combinations(self._dims, 2)):
+            chosen = extreme(op, d.formula, e.formula)
+            if isinstance(chosen, Formula):
+                stepping.append(self._basis(chosen))
         found = [
             made
             for d in self._dims
@@ -250,8 +252,12 @@ class Fit:
             if (total := self._sum(values, [q, d])) is not None:
                 found.append(total)
         found += self._of_sums(values, _Sums.of(stepping, self._dims, 1, -1))
-        if not found:
-            found += self._of_sums(values, self._rounded)
+        found = found or self._of_sums(values, self._rounded)
+        found = found or [
+            made + d.formula
+            for d in self._dims
+            for made in self._of_sums(values - d.x, self._rounded)
+        ]
         return found or self._beside(values, known)
 
     @functools.cached_property
@@ -270,42 +276,53 @@ class Fit:
                     quotients.append(_Basis(made, x, np.array([c], np.int64)))
         return _Sums.of(quotients, self._dims, -1)
 
-    def _of_sums(self, values: Array, sums: _Sums) -> Iterator[Formula | int]:
-        """Quotients of sums."""
-        for sign in (1, -1):
-            for basis in sums.rising(sign * values):
-                for made in self._quotients(basis, sign * values, True):
-                    yield made * sign
+    def _of_sums(self, values: Array, sums: _Sums) -> list[Formula | int]:
+        """Quotients of sums, and sums between limits."""
+        return [
+            made * sign
+            for sign in (1, -1)
+            for basis in sums.rising(sign * values)
+            for find in (self._quotients, self._limited)
+            for made in find(basis, sign * values, True)
+        ]
 
     def _beside(self, values: Array, known: Sequence[Formula | int]) -> list[Formula | int]:
         """A line of a known number, or the sum of one and a step of a dim."""
         found: dict[bytes, tuple[Formula | int, Array]] = {}
         for formula in known:
-            x = np.asarray(evaluated(formula, self.sizes), np.int64)
+            x = evaluated(formula, self.sizes) + np.zeros_like(values)
             found.setdefault((x - x[0]).tobytes(), (formula, x))
         for formula, x in found.values():
             if (same := _line(x, values)) is not None:
                 return [formula * same[0] + same[1]]
         return [
-            formula * sign + made
+            formula * sign + made * up
             for formula, x in found.values()
             for sign, d in itertools.product((1, -1), self._dims)
-            for find in (self._quotients, self._limited)
-            for made in find(d, values - sign * x, True)
+            for find, up in itertools.product(_FINDERS, (1, -1))
+            for made in find(self, d, up * (values - sign * x), True)
         ]
 
     def _limited(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
-        limit = int(v.max())
-        below = v < limit
-        part = replace(basis, x=basis.x[below])
-        if len(np.unique(part.x)) < 2 or len(np.unique(basis.x[~below])) < 2:
+        for ops in (EXTREMES, EXTREMES[1:]):
+            for made in self._within(basis, v, own, ops):
+                if (evaluated(made, self.sizes) == v).all():
+                    yield made
+
+    def _within(
+        self, basis: _Basis, v: Array, own: bool, ops: tuple[str, ...]
+    ) -> Iterator[Formula | int]:
+        """Lines and quotients, limited by the first of `ops`; where there are none, by all."""
+        limit = int(v.max() if ops[0] == "min" else v.min())
+        inside = v != limit
+        part, rest = replace(basis, x=basis.x[inside]), v[inside]
+        if len(np.unique(part.x)) < 2 or len(np.unique(basis.x[~inside])) < 2:
             return
-        line = _line(part.x, v[below])
-        lines = [] if line is None else [basis.formula * line[0] + line[1]]
-        for made in lines or self._quotients(part, v[below], own):
-            limited = lesser(made, limit)
-            if (evaluated(limited, self.sizes) == v).all():
-                yield limited
+        line = _line(part.x, rest)
+        found = [basis.formula * line[0] + line[1]] if line is not None else []
+        found = found or [*self._quotients(part, rest, own)]
+        for made in found or (self._within(part, rest, own, ops[1:]) if ops[1:] else ()):
+            yield extreme(ops[0], made, limit)
 
     def _remainders(self, basis: _Basis, v: Array, own: bool) -> Iterator[Formula | int]:
         """What steps of more than 1 leave of a number that grows with x."""
@@ -339,6 +356,9 @@ class Fit:
         for k in np.flatnonzero(low <= high):
             for b in sorted({int(high[k]), int(low[k])}, reverse=True):
                 yield (basis.formula * int(a[k]) + b) // int(c[k]) * scale + shift
+
+
+_FINDERS = (Fit._quotients, Fit._limited, Fit._remainders)
 
 
 def _line(x: Array, v: Array) -> tuple[int, int] | None:

@@ -121,13 +121,14 @@ class _Known:
 
 
 def _known(workload: Sized, target: Target, sketch: Sketch) -> _Known:
-    loops = tuple((len(n.nest.axes), len(n.nest.reduce)) for n in sketch.nests)
-    return _known_of(workload, target, sketch.name, (*loops, tuple(sketch.knobs_of)))
+    # One loop may be a row in one sketch and rows that are merged in another.
+    names = tuple((*map(str, n.nest.axes), "|", *map(str, n.nest.reduce)) for n in sketch.nests)
+    return _known_of(workload, target, sketch.name, (*names, tuple(sketch.knobs_of)))
 
 
 @functools.lru_cache(maxsize=64)
 def _known_of(
-    workload: Any, target: Target, name: SketchName, structure: tuple[tuple[int, ...], ...]
+    workload: Any, target: Target, name: SketchName, structure: tuple[tuple[Any, ...], ...]
 ) -> _Known:
     return _Known(workload, target)
 

@@ -15,13 +15,14 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.fit import Fit, divisors
-from loopwright.schedule.tree.formula import Formula
+from loopwright.schedule.tree.formula import EXTREMES, Formula
 
 _DRAWN = 24  # sizes at which a structure is made first
 _AGAIN = 8  # sizes at which one is made first whose form is known
 _ALL = 64  # sizes of a box, all of which are tried: a formula of a few may miss one of them
 _STEPS = 1  # of a formula's last and other steps, around which it is made again
 _TURNS = 4  # the same of one that rises and falls, of which more would fit by chance
+_HIDDEN = 4  # of the sizes at which a formula is at its limit: a number may differ there
 _ROUNDS = 8
 _MOST_ROUNDS = 64
 _COMPARED = 1 << 12  # sizes along an edge of a box at which formulas are compared
@@ -224,7 +225,7 @@ class Unification(ABC):
             lines = [range(d.low, d.high + 1, d.multiple) for d in dims]
             return [s for s in itertools.product(*lines) if s not in self._found]
         tried: list[Sizes] = []
-        stepping = {f for f in formulas if _steps(f)}
+        stepping = {f for f in formulas if f.has("floordiv", *EXTREMES)}
         rng = np.random.default_rng(0)
         for at, known in enumerate(dims):
             values = np.arange(known.low, known.high + 1, known.multiple)
@@ -232,12 +233,19 @@ class Unification(ABC):
                 grid = {d.name: np.full(len(values), e) for d, e in zip(dims, ends)}
                 grid[known.name] = values
                 steps = {}
+                hidden = np.zeros(len(values), bool)
                 for formula in stepping:
                     numbers = np.broadcast_to(formula.at(grid), values.shape)
                     rise = np.diff(numbers)
+                    if formula.has(*EXTREMES):
+                        each, counts = np.unique(numbers, return_counts=True)
+                        hidden |= numbers == each[counts.argmax()]
                     second = np.flatnonzero(np.diff(rise)) + 1
                     turns = (rise > 0).any() and (rise < 0).any()
                     steps[second.tobytes()] = second, _TURNS if turns else _STEPS
+                most = min(_HIDDEN, int(hidden.sum()))
+                for value in rng.choice(values[hidden], most, replace=False):
+                    tried.append((*ends[:at], int(value), *ends[at + 1 :]))
                 for second, most in steps.values():
                     some = rng.choice(second, min(most, len(second)), replace=False)
                     for s in {*second[-_STEPS:], *some}:
@@ -329,10 +337,3 @@ def without(
             best = kept, (*dims[:at], cut, *dims[at + 1 :])
     assert best is not None, "its own size fits"
     return best[1]
-
-
-def _steps(formula: Formula) -> bool:
-    """Return whether a formula is more than a sum of products."""
-    return formula.op in ("floordiv", "min") or any(
-        _steps(x) for x in formula.args if isinstance(x, Formula)
-    )

@@ -17,6 +17,7 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 
+EXTREMES = ("min", "max")
 _Whole = int | np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -24,8 +25,8 @@ _Whole = int | np.ndarray[Any, np.dtype[np.int64]]
 class Formula:
     """An expression of dims, with bounds of its values and a number that divides them all.
 
-    `op` is "dim", "add", "mul", "floordiv" or "min"; `args` are formulas and integers, or the name
-    of a dim. Divisors are at least 1.
+    `op` is "dim", "add", "mul", "floordiv", "min" or "max"; `args` are formulas and integers, or
+    the name of a dim. Divisors are at least 1.
     """
 
     op: str
@@ -56,14 +57,19 @@ class Formula:
             return frozenset(self.args)
         return frozenset().union(*(x.dims() for x in self.args if isinstance(x, Formula)))
 
+    def has(self, *ops: str) -> bool:
+        """Return whether one of these operations is in it."""
+        inside = (x for x in self.args if isinstance(x, Formula))
+        return self.op in ops or any(x.has(*ops) for x in inside)
+
     def parts(self) -> tuple[Formula, ...]:
-        """The quotients that it is made of, the products of these, and what is the lesser of two
-        formulas, each once."""
+        """The quotients that it is made of, the products of these, and what is the lesser or
+        greater of two formulas, each once."""
         formulas = [x for x in self.args if isinstance(x, Formula)]
         inside = [part for x in formulas for part in x.parts()]
         product = self.op == "mul" and len(formulas) > 1 and bool(inside)
-        lesser_of_two = self.op == "min" and len(formulas) > 1
-        own = (self,) if self.op == "floordiv" or product or lesser_of_two else ()
+        of_two = self.op in EXTREMES and len(formulas) > 1
+        own = (self,) if self.op == "floordiv" or product or of_two else ()
         return tuple({str(part): part for part in (*own, *inside)}.values())
 
     def __add__(self, other: Formula | int) -> Formula | int:
@@ -113,18 +119,19 @@ class Formula:
     def __str__(self) -> str:
         if self.op == "dim":
             return str(self.args[0])
-        if self.op == "min":
-            return f"min({self.args[0]}, {self.args[1]})"
+        if self.op in EXTREMES:
+            return f"{self.op}({self.args[0]}, {self.args[1]})"
         sign = {"add": "+", "mul": "*", "floordiv": "//"}[self.op]
         return f"({self.args[0]} {sign} {self.args[1]})"
 
 
-def lesser(x: Formula | int, y: Formula | int) -> Formula | int:
-    """The lesser of two numbers."""
+def extreme(op: str, x: Formula | int, y: Formula | int) -> Formula | int:
+    """The lesser or greater of two numbers, by "min" or "max"."""
+    choose: Callable[[int, int], int] = {"min": min, "max": max}[op]
     if isinstance(x, int) and isinstance(y, int):
-        return min(x, y)
+        return choose(x, y)
     (a, b), (c, d) = bounds(x), bounds(y)
-    return _made("min", (x, y), min(a, c), min(b, d), math.gcd(divisor(x), divisor(y)))
+    return _made(op, (x, y), choose(a, c), choose(b, d), math.gcd(divisor(x), divisor(y)))
 
 
 def formula_from_json(data: Any, dims: Mapping[str, Dim]) -> Formula | int:
@@ -135,7 +142,7 @@ def formula_from_json(data: Any, dims: Mapping[str, Dim]) -> Formula | int:
         return data
     ((op, args),) = data.items()
     x, y = (formula_from_json(part, dims) for part in args)
-    made: Formula | int = lesser(x, y) if op == "min" else _EVALUATED[op](x, y)
+    made: Formula | int = extreme(op, x, y) if op in EXTREMES else _EVALUATED[op](x, y)
     return made
 
 
@@ -163,4 +170,5 @@ _EVALUATED: dict[str, Callable[..., Any]] = {
     "mul": lambda x, y: x * y,
     "floordiv": lambda x, y: x // y,
     "min": np.minimum,
+    "max": np.maximum,
 }

@@ -210,6 +210,15 @@ def test_an_activation_of_halves_is_rounded_once(op, options):
     np.testing.assert_array_max_ulp(got, wide.astype(np.float16), maxulp=1)
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_an_image_of_halves_is_rounded_once_for_all_of_its_axes(mode):
+    x = np.random.default_rng(0).standard_normal((1, 2, 7, 5)).astype(np.float16)
+    known = {"roi": np.zeros(0, np.float16), "scales": np.float32([1, 1, 2.5, 3])}
+    wide = computed("Resize", {"x": x.astype(np.float32)}, known, mode=mode)
+    got = computed("Resize", {"x": x}, known, mode=mode)
+    np.testing.assert_array_max_ulp(got, wide.astype(np.float16), maxulp=1)
+
+
 def test_reductions_of_integers_are_rounded_towards_zero():
     x = np.array([[1, 2, 3], [40, 50, 60]], np.int32)
     for op, wanted in (

@@ -218,6 +218,60 @@ def test_a_share_of_a_size_may_be_no_whole_number():
     check(lambda x: x * (x.shape[1] / 2), (3, lw.dim("n", 2, 40)), lengths(2, 3, 13, 32, 40))
 
 
+def test_a_size_may_lie_between_limits(tmp_path):
+    def parts(x):
+        n = x.shape[1]
+        some, few = max(1, n // 4), min(max(n // 3, 2), 9)
+        middle = (n - min(n, 20)) // 2
+        padded = F.pad(x, (0, max(0, 16 - n)))
+        return x[:, :some] * 2, x.topk(some, 1)[0], x[:, :few], x[:, middle:][:, :20], padded
+
+    built = check(
+        parts, (2, lw.dim("n", 2, 40)), lengths(2, 3, 4, 7, 8, 9, 15, 16, 17, 21, 27, 40)
+    )
+    loaded = lw.load(built.export(tmp_path / "net.so"))
+    assert "float32[2, max((n // 4), 1)]" in str(loaded)
+    x = np.random.default_rng(0).standard_normal((2, 7)).astype(np.float32)
+    for a, b in zip(loaded(x), parts(torch.tensor(x)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_two_ends_may_be_padded_by_unlike_shares():
+    def padded(x):
+        n = x.shape[2]
+        third = (8 - n % 8) % 8
+        same = max((-(-n // 6) - 1) * 6 + 4 - n, 0)  # of windows of 4 that step by 6
+        wide = F.pad(x, (same // 2, same - same // 2))
+        sums = F.conv1d(wide, torch.ones(3, 2, 4, dtype=x.dtype), stride=6)
+        return F.pad(x, (third // 3, third - third // 3)), sums
+
+    built = check(padded, (1, 2, lw.dim("n", 1, 40)), lengths(*range(1, 41)))
+    assert len(built.frames) == 1
+
+
+def test_an_axis_may_be_as_long_as_the_longer_one_of_two():
+    def padded(x):
+        most = max(x.shape)
+        return F.pad(x, (0, most - x.shape[1])), x.new_zeros(most) + x.sum()
+
+    sizes = [{"a": a, "b": b} for a, b in ((1, 1), (1, 8), (8, 1), (3, 4), (8, 8), (7, 8))]
+    check(padded, (lw.dim("a", 1, 8), lw.dim("b", 1, 8)), sizes)
+
+
+def test_a_result_that_is_a_size_is_refused_with_a_remedy():
+    def both(x):
+        return x.relu(), x.shape[1]
+
+    given = (lw.tensor("x", (2, lw.dim("n", 1, 9))),)
+    with pytest.raises(
+        ModelError, match=r"output 1 .* is a size: return tensors, as torch.tensor"
+    ):
+        lw.build_model(Function(both), given)
+    with pytest.raises(ModelError, match="output 1 of the model is 2: return tensors, or None"):
+        lw.build_model(Function(lambda x: (x.relu(), x.shape[0])), given)
+    check(lambda x: torch.tensor(x.shape[1]) + x.long(), given[0].shape, lengths(1, 9))
+
+
 def test_parts_of_a_known_size_may_be_of_a_known_number():
     sizes = lengths(5, 7, 8)
     check(lambda x: sum(p.sum(1) for p in x.split(4, 1)), (3, lw.dim("n", 5, 8)), sizes)

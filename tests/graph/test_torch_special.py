@@ -202,6 +202,22 @@ def test_norms_sum_powers_of_halves_in_float32(name, dtype):
     check(_NORMS[name], x)
 
 
+def test_layers_are_normalized_by_wider_weights_under_autocast():
+    weight, bias = torch.rand(64), torch.randn(64)
+
+    def normalized(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x.T
+            return [
+                F.layer_norm(y, (64,), w, b).float() for w, b in ((weight, bias), (None, None))
+            ]
+
+    x = torch.randn(64, 8)
+    found = build_model(Function(normalized), (x,), check=False)(x)
+    for one, wanted in zip(found, normalized(x), strict=True):
+        torch.testing.assert_close(one, wanted, rtol=1e-2, atol=2e-2)
+
+
 @pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, math.inf])
 def test_distances_of_rows_are_torchs(p):
     check(lambda x, y: torch.cdist(x, y, p), torch.randn(2, 7, 5), torch.randn(2, 4, 5))

@@ -117,3 +117,15 @@ def _shapes(program: Any) -> list[tuple[Any, ...]]:
     names = program.graph_signature.user_inputs
     values = [n.meta.get("val") for n in program.graph.nodes if n.name in names]
     return [tuple(getattr(value, "shape", ())) for value in values]
+
+
+def check_results(program: Any) -> None:
+    """Raise `ModelError` for an output that is a number, as a size of a tensor is."""
+    (results,) = next(node for node in program.graph.nodes if node.op == "output").args
+    for number, x in enumerate(results):
+        if x is None or hasattr(getattr(x, "meta", {}).get("val"), "dtype"):
+            continue
+        of_axis = hasattr(x, "meta")
+        what = "a size" if of_axis else repr(x)
+        remedy = "as torch.tensor(x.shape[0])" if of_axis else "or None"
+        raise ModelError(f"output {number} of the model is {what}: return tensors, {remedy}")

@@ -15,6 +15,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
     return {
         aten._cdist_forward.default: _distances,
+        aten.layer_norm.default: _layer_norm,
         aten.linalg_vector_norm.default: _norm,
     }
 
@@ -28,6 +29,17 @@ def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype:
         float(ord), _wide(x) if kind in HALVES else op.Cast(x, to=kind), axes, keepdim
     )
     return op.Cast(made, to=kind)
+
+
+def _layer_norm(
+    x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
+) -> Any:
+    """Layer normalization, under autocast of halves by weights in float32."""
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    if weight is None or weight.dtype == x.dtype:
+        return core.aten_layer_norm(x, shape, weight, bias, eps)
+    return opset().Cast(core.aten_layer_norm(_wide(x), shape, weight, bias, eps), to=x.dtype)
 
 
 def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:

@@ -24,6 +24,7 @@ from loopwright.graph.importers.torch.inputs import (
     check_fixed,
     check_given,
     check_numbers,
+    check_results,
     check_tensors,
     fixed_shapes,
 )
@@ -64,11 +65,7 @@ def torch_program(model: Any, inputs: Inputs) -> Any:
     else:
         return None
     check_inference(program)
-    for number, spec in enumerate(program.graph_signature.output_specs):
-        if getattr(spec.arg, "value", None) is not None:  # a constant
-            raise ModelError(
-                f"output {number} of the model is {spec.arg.value!r}: return tensors, or None"
-            )
+    check_results(program)
     return program
 
 
@@ -88,6 +85,7 @@ def open_program(model: Any, inputs: Inputs) -> Any:
         return None
     check_tensors(program)
     check_inference(program)
+    check_results(program)
     return program
 
 

@@ -23,6 +23,7 @@ from loopwright.graph.importers.onnx.call import (
     operator,
     shape_of,
 )
+from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.slices import KNOWN, take
 
@@ -39,7 +40,13 @@ _OF_TORCH = "Interpolate"
 
 
 @operator("Resize", "Upsample", f"{SCANS}:{_OF_TORCH}", limit=KNOWN)
-def _resize(call: Call) -> Value:
+def _resize(call: Call) -> Value | Sequence[Value]:
+    # The nearest elements are taken as they are; others are sums, rounded once for all axes.
+    is_nearest = call.get("mode", "nearest") == "nearest"
+    return (_resized if is_nearest else in_float32(_resized))(call)
+
+
+def _resized(call: Call) -> Value:
     rank = len(call.shape())
     axes = call.checked_axes(call.get("axes") or range(rank), rank)
     scales, sizes = _wanted(call, axes)
