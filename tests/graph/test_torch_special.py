@@ -202,6 +202,28 @@ def test_norms_sum_powers_of_halves_in_float32(name, dtype):
     check(_NORMS[name], x)
 
 
+@pytest.mark.parametrize("size", [1, 300])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_attention_of_halves_keeps_scores_in_float32(dtype, size):
+    q, k, v = torch.randn(3, 2, 4, 7, 16)
+    hidden = torch.rand(7, 7) > 0.4
+    hidden[2] = False
+    inputs = [x.to(dtype) for x in (q * size, k * size, v, torch.randn(7, 7))]
+
+    def attended(q, k, v, added):
+        return [
+            F.scaled_dot_product_attention(q, k, v),
+            F.scaled_dot_product_attention(q, k, v, hidden),
+            F.scaled_dot_product_attention(q, k, v, added),
+            F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], is_causal=True, enable_gqa=True),
+        ]
+
+    found = build_model(Function(attended), inputs, threads=1, check=False)(*inputs)
+    for one, exact in zip(found, attended(*(x.double() for x in inputs)), strict=True):
+        close = {"rtol": 4 * torch.finfo(dtype).eps, "atol": torch.finfo(dtype).eps}
+        torch.testing.assert_close(one.double(), exact, **close)
+
+
 def test_layers_are_normalized_by_wider_weights_under_autocast():
     weight, bias = torch.rand(64), torch.randn(64)
 

@@ -94,13 +94,14 @@ def _attention(  # noqa: PLR0913 - torch's own signature
         parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
         whole = [F.linear(x, w, b) for x, w, b in parts]
     q, k, v = (x.unflatten(-1, (num_head, -1)).transpose(1, 2) for x in whole)
-    scores = q @ k.transpose(-2, -1) / (embed_dim // num_head) ** 0.5
+    wide = torch.promote_types(q.dtype, torch.float32)  # of halves: scores may be beyond these
+    scores = q.to(wide) @ k.to(wide).transpose(-2, -1) / (embed_dim // num_head) ** 0.5
     if mask is not None:
         left_out = mask.bool()  # whatever else it says: torch's does the same
         if mask_type == 1:  # of keys: (batch, keys)
             left_out = left_out[:, None, None, :]
         scores = scores.masked_fill(left_out, -torch.inf)  # NaN where all are, as torch has it
-    weights = scores.softmax(-1)
+    weights = scores.softmax(-1).to(v.dtype)
     result = F.linear((weights @ v).transpose(1, 2).flatten(2), proj_weight, proj_bias)
     if not need_weights:
         return result, query.new_empty(0)

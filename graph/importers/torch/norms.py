@@ -25,9 +25,7 @@ def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype:
     op, rank = opset(), len(x.shape)
     kind = x.dtype if dtype in (None, -1) else dtype
     axes = [dim] if isinstance(dim, int) else list(dim or range(rank))
-    made = _of_order(
-        float(ord), _wide(x) if kind in HALVES else op.Cast(x, to=kind), axes, keepdim
-    )
+    made = _of_order(float(ord), wide(x) if kind in HALVES else op.Cast(x, to=kind), axes, keepdim)
     return op.Cast(made, to=kind)
 
 
@@ -39,19 +37,20 @@ def _layer_norm(
 
     if weight is None or weight.dtype == x.dtype:
         return core.aten_layer_norm(x, shape, weight, bias, eps)
-    return opset().Cast(core.aten_layer_norm(_wide(x), shape, weight, bias, eps), to=x.dtype)
+    return opset().Cast(core.aten_layer_norm(wide(x), shape, weight, bias, eps), to=x.dtype)
 
 
 def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
     """The distances of every row of x to every row of y, by the norm of order p."""
     op, kind = opset(), x.dtype
     if kind in HALVES:
-        x, y = _wide(x), _wide(y)
+        x, y = wide(x), wide(y)
     apart = op.Sub(op.Unsqueeze(x, [-2]), op.Unsqueeze(y, [-3]))
     return op.Cast(_of_order(p, apart, [-1], False), to=kind)
 
 
-def _wide(x: Any) -> Any:
+def wide(x: Any) -> Any:
+    """The tensor in float32."""
     return opset().Cast(x, to=FLOAT)
 
 

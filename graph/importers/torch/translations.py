@@ -171,26 +171,24 @@ def _attention(
     keys = key.shape[-2]
     lead = list(query.shape[:-2])
     shared = lead[-1] // key.shape[-3] if enable_gqa else 1
+    halves = query.dtype in special.HALVES
+    if halves:  # scores may be beyond them
+        query, key = norms.wide(query), norms.wide(key)
 
     def reshaped(x: Any, shape: Any) -> Any:
         return op.Reshape(x, op.Constant(value_ints=[int(n) for n in shape]))
 
-    def constant(number: float) -> Any:
-        return op.CastLike(op.Constant(value_float=number), query)
+    def constant(number: float, like: Any = query) -> Any:
+        return op.CastLike(op.Constant(value_float=number), like)
 
     if scale is None and not isinstance(size, int):
         factor = op.Reciprocal(op.Sqrt(op.CastLike(op.Shape(query, start=-1), query)))
     else:
         factor = constant(1 / math.sqrt(size) if scale is None else scale)
-    narrow = query.dtype.name not in ("FLOAT", "DOUBLE")  # whose sums may be too large unscaled
     together = [*lead[:-1], lead[-1] // shared, shared * rows] if shared > 1 else [*lead, rows]
-    if narrow:
-        query = op.Mul(query, factor)
     if shared > 1:
         query = reshaped(query, [*together, size])
-    scores = op.Einsum(query, key, equation="...qe,...ke->...qk")
-    if not narrow:
-        scores = op.Mul(scores, factor)
+    scores = op.Mul(op.Einsum(query, key, equation="...qe,...ke->...qk"), factor)
     seen = None
     if is_causal:
         causal = np.tril(np.ones((rows, keys), bool))
@@ -200,14 +198,16 @@ def _attention(
         last = op.Constant(value_ints=[-1])
         if is_causal or attn_mask.dtype.name == "BOOL":
             scores = op.Where(attn_mask, scores, constant(-math.inf))
-            seen = op.Greater(op.ReduceMax(op.CastLike(attn_mask, value), last), constant(0.0))
+            seen = op.Greater(op.ReduceMax(op.CastLike(attn_mask, query), last), constant(0.0))
         else:
+            attn_mask = norms.wide(attn_mask) if halves else attn_mask
             scores = op.Add(scores, attn_mask)
             seen = op.Greater(op.ReduceMax(attn_mask, last), constant(-math.inf))
     weights = op.Softmax(scores, axis=-1)
+    weights = op.CastLike(weights, value) if halves else weights
     if shared > 1:
         weights = reshaped(weights, [*together, keys])
     result = op.MatMul(weights, value)
     if shared > 1:
         result = reshaped(result, [*lead, rows, value.shape[-1]])
-    return result if seen is None else op.Where(seen, result, constant(0.0))
+    return result if seen is None else op.Where(seen, result, constant(0.0, value))
