@@ -125,7 +125,7 @@ def test_a_search_whose_processes_are_killed_and_stopped_ends_in_time(monkeypatc
     """With a result, or with an error of ours where nothing could be measured."""
     for module in (pool, process):
         monkeypatch.setattr(module, "LOOK", 0.2)
-    limits = Limits(build=10.0, run=5.0, oracle=10.0, default=10.0)
+    limits = Limits(build=4.0, run=2.0, oracle=4.0, default=4.0)
     device = LocalDevice("cpu", 1, timing=Timing(cap=0.01), limits=limits, build_workers=2)
     began = time.monotonic()
     tuned = None
