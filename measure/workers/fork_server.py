@@ -65,8 +65,10 @@ class ForkServer:
                 self._printed.close()
                 raise DeviceError(f"cannot start {sys.executable}: {error}") from error
         self._process = process
-        self.proven = False  # whether a worker has started
-        self._end = weakref.finalize(self, _end, process, self._socket, self._printed, os.getpid())
+        self.begun: set[int] = set()  # numbers of the workers that have told them
+        self._end = weakref.finalize(
+            self, _end, process, self.begun, self._socket, self._printed, os.getpid()
+        )
 
     @property
     def pid(self) -> int:
@@ -77,6 +79,11 @@ class ForkServer:
     def alive(self) -> bool:
         """Return whether it can fork workers."""
         return self._process.poll() is None
+
+    def hinders(self) -> bool:
+        """Return whether a worker that has not begun waits in vain: this process has ended, or
+        it or a worker that has not begun is stopped."""
+        return not self.alive or is_stopped(self.pid) or bool(_stopped_early(self.pid, self.begun))
 
     def lost(self) -> str:
         """The way it was lost, in words: it was killed or stopped, or has had workers and has
@@ -89,7 +96,7 @@ class ForkServer:
         status = self._process.returncode
         if status is not None and status < 0:
             return f"was killed by {signal.Signals(-status).name}"
-        return "has ended" if self.proven and status is not None else ""
+        return "has ended" if self.begun and status is not None else ""
 
     def fork(self, files: Sequence[int]) -> None:
         """Have a worker with these standard files, which it closes when it is over. Its first
@@ -134,6 +141,14 @@ def is_stopped(pid: int) -> bool:
     return state == "T"
 
 
+def _stopped_early(fork_server: int, begun: set[int]) -> list[int]:
+    """Workers of a fork server that were stopped before they told their numbers."""
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{fork_server}/task/{fork_server}/children").read_text().split()
+        return [pid for pid in map(int, children) if pid not in begun and is_stopped(pid)]
+    return []
+
+
 def last_words(printed: IO[bytes], mark: int) -> str:
     """The end of what is in a file from the mark on."""
     descriptor = printed.fileno()
@@ -173,11 +188,18 @@ def _caches(kind: Kind) -> dict[str, str]:
 
 
 def _end(
-    process: subprocess.Popen[bytes], control: socket.socket, printed: IO[bytes], owner: int
+    process: subprocess.Popen[bytes],
+    begun: set[int],
+    control: socket.socket,
+    printed: IO[bytes],
+    owner: int,
 ) -> None:
     if os.getpid() != owner:
         return  # a fork of the parent that ends
     if process.poll() is None:
+        for worker in _stopped_early(process.pid, begun):  # nobody else knows of it
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(worker, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -107,7 +107,7 @@ class Worker:
             return ""
         if how := self.fork_server.lost():
             return f"the process from which workers are forked {how}"
-        return "" if failure.traceback.strip() else "a worker was killed before it began"
+        return "" if failure.traceback.strip() else "a worker was lost before it began"
 
     def _begin(self, timeout: float) -> None:
         self._began, self._timeout = time.monotonic(), timeout
@@ -162,10 +162,11 @@ class Worker:
         return None
 
     def _stays_stopped(self) -> bool:
-        """Return whether it, or the fork server that it waits for, was found stopped twice."""
+        """Return whether two looks found it stopped, or what it waits for stopped or ended."""
         if time.monotonic() < self._look:
             return False
-        before, self._stopped = self._stopped, is_stopped(self.pid or self.fork_server.pid)
+        now = is_stopped(self.pid) if self.pid else self.fork_server.hinders()
+        before, self._stopped = self._stopped, now
         self._look = time.monotonic() + LOOK
         return before and self._stopped
 
@@ -187,7 +188,7 @@ class Worker:
             self._known.append(self.pid)
             with contextlib.suppress(OSError):  # old systems have none
                 self._files.append(os.pidfd_open(self.pid))
-            self.fork_server.proven = True
+            self.fork_server.begun.add(self.pid)
         if (fault := message.header.get("fault")) is not None:
             raise DeviceError(f"this machine cannot go on: {fault}")
         told = message.header.get("failure")

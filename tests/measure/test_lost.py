@@ -50,6 +50,15 @@ def hurt_the_first(monkeypatch, sign, count=1):
     return hurt
 
 
+def is_gone(pid):
+    """Whether a process has ended, at the latest in a while; nobody may have asked how."""
+    for _ in range(100):  # whoever adopts it takes a moment
+        if not os.path.exists(f"/proc/{pid}"):
+            return True
+        time.sleep(0.05)
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_fork_server_lost_before_its_first_worker_is_replaced(
     workers, monkeypatch, caplog, sign
@@ -95,6 +104,50 @@ def test_a_worker_that_is_stopped_is_ended_long_before_its_time_is_up(workers):
     assert not worker.alive
 
 
+@pytest.fixture
+def stops_early(tmp_path, monkeypatch):
+    """File in which the first worker writes its number before it stops: its limits come from a
+    module of ours, and are set before it tells its number."""
+    told = tmp_path / "told"
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "resource.py").write_text(f"""
+import os, signal
+from pathlib import Path
+
+RLIMIT_AS, RLIMIT_FSIZE, RLIMIT_CORE, RLIM_INFINITY = range(4)
+getrlimit = lambda limit: (3, 3)
+
+def setrlimit(limit, value):
+    told = Path({str(told)!r})
+    if not told.exists():
+        told.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+""")
+    monkeypatch.syspath_prepend(tmp_path / "early")
+    return told
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_worker_that_is_stopped_before_it_began_is_replaced_within_seconds(
+    workers, stops_early, killed
+):
+    """Also where its fork server was killed meanwhile, whose socket it may still hold."""
+    workers.start(1)
+    while not stops_early.exists() or not stops_early.read_text():
+        time.sleep(0.01)
+    stopped = int(stops_early.read_text())
+    if killed:
+        os.kill(workers._fork_server.pid, signal.SIGKILL)
+    began = time.monotonic()
+    workers.map([])
+    assert time.monotonic() - began < process._START / 2
+    assert [w.alive for w in workers.workers] == [True]
+    if killed:  # whoever has adopted it keeps it
+        os.kill(stopped, signal.SIGKILL)
+    else:
+        assert is_gone(stopped)
+
+
 def test_a_worker_that_goes_on_is_kept(workers, monkeypatch):
     """As where a whole group of processes is stopped, and continued after a while."""
     workers.start(1)
@@ -119,11 +172,7 @@ def test_a_stopped_worker_does_not_outlive_the_pool_though_its_fork_server_was_k
     os.kill(server, signal.SIGKILL)
     workers._fork_server._process.wait()
     workers.close()
-    for _ in range(100):  # whoever adopts it takes a moment
-        if not os.path.exists(f"/proc/{worker}"):
-            return
-        time.sleep(0.05)
-    assert Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    assert is_gone(worker)
 
 
 def test_a_process_that_is_stopped_is_told_from_others():
