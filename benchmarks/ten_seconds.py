@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -60,12 +61,12 @@ def found(
 
 
 def measured(
-    work: lw.Workload, threads: int, seed: int, seconds: float, long: float
+    work: lw.Workload, threads: int, seed: int, seconds: float, long: float, short: Sequence[str]
 ) -> dict[str, Any]:
     """Seconds of a call by what each search found, and the searches' trials and seconds."""
     searches = {"long": found(work, threads, seed, long)}
-    for name, options in SHORT.items():
-        searches[name] = found(work, threads, seed, seconds, **options)
+    for name in short:
+        searches[name] = found(work, threads, seed, seconds, **SHORT[name])
     inputs = random_inputs(work, np.random.default_rng(seed))
     given = dict(zip((t.name for t in work.inputs), inputs))
     calls = []
@@ -83,7 +84,7 @@ def measured(
 
 def show(rows: dict[str, dict[str, Any]]) -> None:
     """Ratios to the long search: of each row the geometric mean and the worst over seeds."""
-    names = tuple(SHORT)
+    names = [name for name in SHORT if all(name in row for row in rows.values())]
     table = Table("row", "seeds", "long, µs", *(f"{n}: ratio, worst, reached" for n in names))
     of_row: dict[str, list[dict[str, Any]]] = {}
     for key, row in rows.items():
@@ -109,6 +110,13 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
 @click.option("--seeds", default=5, show_default=True, help="Of the searches, from 0.")
 @click.option("--minutes", default=120.0, show_default=True, help="No search begins later.")
 @click.option("--threads", default=1, show_default=True, help="Of the programs.")
+@click.option(
+    "--short",
+    multiple=True,
+    type=click.Choice(list(SHORT)),
+    default=tuple(SHORT),
+    help="Only this short search; may be given again.",
+)
 @click.option("--row", "only", multiple=True, help="Only this one; may be given again.")
 def main(
     file: Path,
@@ -117,6 +125,7 @@ def main(
     seeds: int,
     minutes: float,
     threads: int,
+    short: tuple[str, ...],
     only: tuple[str, ...],
 ) -> None:
     """Search, compare and print, as far as the time goes."""
@@ -128,7 +137,7 @@ def main(
             key = f"{name} {seconds:g} s beside {long_seconds:g} seed {seed}"
             if key in rows or monotonic() > end:
                 continue
-            rows[key] = measured(row.request.workload, threads, seed, seconds, long_seconds)
+            rows[key] = measured(row.request.workload, threads, seed, seconds, long_seconds, short)
             with file.open("a") as out:
                 out.write(json.dumps([key, rows[key]]) + "\n")
             shown = "  ".join(f"{n} {1e6 * r['call']:.1f}" for n, r in rows[key].items())
