@@ -96,12 +96,14 @@ def tune_model(  # noqa: PLR0913 - what users choose
     """
     clock = Stopwatch()
     from loopwright.codegen.target import processor
+    from loopwright.graph.errors import ModelError, check_switches
     from loopwright.graph.placed.targets import given_targets
     from loopwright.measure.device import Device
     from loopwright.measure.opening import check_device, open_device
     from loopwright.temporary import TemporaryFolder
     from loopwright.transfer.records.store import check_store
 
+    check_switches(check=check, sparse=sparse)
     check_device(device, fleet)
     elsewhere = target != "cpu" or device is not None or fleet is not None
     gpu, allowed = given_targets(targets, elsewhere), Numerics.of(numerics)
@@ -119,7 +121,6 @@ def tune_model(  # noqa: PLR0913 - what users choose
         own.prepare()  # beside the imports
         from loopwright.explore.report.callbacks import is_watched
         from loopwright.graph.compile.build import import_model
-        from loopwright.graph.errors import ModelError
         from loopwright.graph.open.source import has_dims, open_source
         from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
         from loopwright.graph.tuning.live_table import shown
