@@ -93,7 +93,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     """
     if policy not in POLICIES:
         raise ModelError(f"policy is {policy!r}; it must be one of {', '.join(POLICIES)}")
-    check_switches(check=check, sparse=sparse)
+    check_switches(check=check, sparse=sparse, progress=progress or False)
     gpu = given_targets(targets, target != "cpu")
     if sizes is not None and not (gpu and has_dims(inputs, dims)):
         raise ModelError("sizes are those of open axes on two devices: give dims and targets too")
