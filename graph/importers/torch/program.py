@@ -271,11 +271,7 @@ def _export(*args: Any, **how: Any) -> Any:
     import torch
 
     # Of what an error says, too.
-    calm = quiet(
-        logging.CRITICAL,
-        "torch._subclasses.fake_tensor",
-        "torch.fx.experimental.symbolic_shapes",
-    )
+    calm = quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
     with (
         calm,
         without_graph(),
