@@ -20,7 +20,7 @@ from loopwright.graph.compile.build import (
 )
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.vm_fallback import VmModel
-from loopwright.graph.errors import ModelError
+from loopwright.graph.errors import ModelError, check_switches
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.open.model import OpenModel, ReadAt, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
@@ -93,6 +93,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     """
     if policy not in POLICIES:
         raise ModelError(f"policy is {policy!r}; it must be one of {', '.join(POLICIES)}")
+    check_switches(check=check, sparse=sparse, progress=progress or False)
     gpu = given_targets(targets, target != "cpu")
     if sizes is not None and not (gpu and has_dims(inputs, dims)):
         raise ModelError("sizes are those of open axes on two devices: give dims and targets too")

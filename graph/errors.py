@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from loopwright.dsl.errors import LoopwrightError
 
 
@@ -26,3 +28,10 @@ class OpenShape(ModelError):  # noqa: N818 - it says what is the matter
 
 class UnsupportedOperator(ModelError):  # noqa: N818 - it says what is the matter
     """A function of TVM's that the notation cannot say; the message is the reason."""
+
+
+def check_switches(**switches: object) -> None:
+    """Raises `ModelError` for a switch that is neither on nor off: "no" would be on."""
+    for name, value in switches.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise ModelError(f"{name} is {value!r}; it must be True or False")

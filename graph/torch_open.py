@@ -100,7 +100,7 @@ def built_open(
                     every.append(next(left))
                 else:
                     every.append(getattr(self, names[n]) if n in weights else inputs[n])
-            return graph(*every)
+            return graph.forward(*every)  # a call of it would print errors that are caught
 
     dims = {name: dim(name, _LEAST, high) for name, high in bounds}
     given = []

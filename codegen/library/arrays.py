@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
+
+
+class Named(Protocol):
+    """A parameter of known or open shape, which its text has."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
 
 
 def empty(parameter: Parameter) -> Array:
@@ -41,7 +51,7 @@ def aligned_copy(array: Array) -> Array:
     return copy
 
 
-def as_array(value: Any, parameter: Parameter) -> Array:
+def as_array(value: Any, parameter: Named) -> Array:
     """`value` as a NumPy array that shares its memory where it can, of any shape and dtype.
 
     Takes NumPy arrays, what speaks DLPack (on the CPU), and for convenience whatever
@@ -62,8 +72,8 @@ def as_array(value: Any, parameter: Parameter) -> Array:
     except (BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         by_name = "; inputs by name are given as f(**inputs)" if isinstance(value, Mapping) else ""
         raise ShapeError(
-            f"{parameter.name}: cannot read {brief(value)} as an array ({error}); give one of "
-            f"{parameter.dtype}, shape {parameter.shape}{by_name}"
+            f"{parameter.name}: cannot read {brief(value)} as an array ({error}); give "
+            f"{str(parameter).removeprefix(parameter.name + ': ')}{by_name}"
         ) from error
 
 

@@ -87,8 +87,8 @@ def check_path(path: Path) -> None:
     """Raises `LibraryError` where no shared object can be: it is NAME.so in a folder."""
     if path.suffix != ".so":
         raise LibraryError(
-            f'{shown(path)}: the name of a library ends in .so; what is built for target="c" can '
-            "be written to a folder, too"
+            f"{shown(path)}: the name of a library ends in .so; a workload that is built for "
+            'target="c" can be written to a folder, too'
         )
     new_file(path, "the library", LibraryError)
 

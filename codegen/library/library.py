@@ -289,7 +289,7 @@ class Library:
         """
         if not isinstance(kind, str) or kind not in self._sources:
             kinds = ", ".join(sorted(self._sources))
-            why = f"there are: {kinds}" if kinds else "none are kept in an exported library"
+            why = f"there are: {kinds}" if kinds else "networks and exported libraries keep none"
             raise LibraryError(f"{self.signature.name}: no source of kind {kind!r}; {why}")
         return self._sources[kind]()
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.dtypes import numpy_dtype
+from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.words import brief
 
 
 def any_tensor(inputs: Iterable[Any]) -> bool:
@@ -21,20 +23,21 @@ def any_tensor(inputs: Iterable[Any]) -> bool:
     return False
 
 
-def detached(x: Any) -> Any:
-    """A tensor on the CPU without its history; anything else as it is."""
-    torch = sys.modules["torch"]
-    return x.detach().cpu() if isinstance(x, torch.Tensor) else x
-
-
 def to_numpy(x: Any) -> Any:
-    """A tensor that `detached` gave as an array on its memory; anything else as it is."""
+    """A tensor without its history, as an array on its memory where that is the processor's;
+    anything else as it is. Raises `ShapeError` for a tensor that no array can be."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(x, torch.Tensor):
         return x
-    if x.dtype == torch.bfloat16:  # NumPy knows no such type of torch's
-        return x.view(torch.int16).numpy().view(numpy_dtype("bfloat16"))
-    return x.numpy()
+    try:
+        here = x.detach().cpu()
+        if here.dtype == torch.bfloat16:  # NumPy knows no such type of torch's
+            return here.view(torch.int16).numpy().view(numpy_dtype("bfloat16"))
+        return here.numpy()
+    except (RuntimeError, TypeError) as error:  # of sparse ones, say, or of types of its own
+        raise ShapeError(
+            f"{brief(x)}, {x.dtype} on {x.device}, is no dense array of numbers: {error}"
+        ) from error
 
 
 def to_torch(x: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.library import calls
+from loopwright.codegen.library.arrays import as_array
 from loopwright.codegen.library.binary import Binary
 from loopwright.codegen.library.calls import Call
 from loopwright.codegen.library.library import Library, Sources
@@ -118,16 +119,30 @@ class OpenLibrary(Library):
 
     def _of(self, inputs: tuple[Any, ...]) -> Library:
         """The library for the shapes of all inputs of a call."""
-        key = tuple([tuple(getattr(x, "shape", None) or np.shape(x)) for x in inputs])
+        try:
+            key = tuple([tuple(getattr(x, "shape", None) or np.shape(x)) for x in inputs])
+        except ValueError:  # of lists in lists that are not equally long
+            self._check_arrays(inputs)
+            raise
         found = self._by_shapes.get(key)
         if found is None:
             given = dict(zip(self._names, key, strict=True))
             every = [given.get(p.name, p.shape) for p in self.open_signature.inputs]
-            found = self._at(self.open_signature.solve(every))
+            try:
+                found = self._at(self.open_signature.solve(every))
+            except ShapeError:
+                self._check_arrays(inputs)
+                raise
             if len(self._by_shapes) >= _KEPT:
                 self._by_shapes.clear()
             self._by_shapes[key] = found
         return found
+
+    def _check_arrays(self, inputs: tuple[Any, ...]) -> None:
+        """Raises `ShapeError` for an input that is no array, which has no shape to speak of."""
+        parameters = {p.name: p for p in self.open_signature.inputs}
+        for name, x in zip(self._names, inputs, strict=True):
+            as_array(x, parameters[name])
 
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Computes, as `Library` does. Raises `ShapeError` and `RangeError` for wrong sizes."""

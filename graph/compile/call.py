@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from loopwright.codegen.library.signature import Parameter
-from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
+from loopwright.codegen.library.torch_tensors import any_tensor, to_numpy, to_torch
 from loopwright.dsl.errors import ShapeError
 
 
@@ -40,8 +40,8 @@ class ModelCall:
         inputs = tuple(_leaves(inputs))
         is_torch = any_tensor((*inputs, *named.values()))
         if is_torch:
-            inputs = tuple(to_numpy(detached(x)) for x in inputs)
-            named = {name: to_numpy(detached(x)) for name, x in named.items()}
+            inputs = tuple(to_numpy(x) for x in inputs)
+            named = {name: to_numpy(x) for name, x in named.items()}
         if self.fixed:
             inputs, named = (), self._without_fixed(inputs, named)
         result = self.library(*inputs, **named)
@@ -56,7 +56,12 @@ class ModelCall:
         """The inputs of a call by name. Raises `ModelError` where fixed ones differ."""
         taken = [p.name for p in self.library.inputs]
         names = self.order if self.order and len(inputs) > len(taken) else taken
-        by_name = dict(zip(names, inputs)) | named
+        if len(inputs) > len(names):
+            raise ShapeError(f"got {len(inputs)} inputs; the model takes {', '.join(names)}")
+        by_position = dict(zip(names, inputs))
+        if twice := by_position.keys() & named.keys():
+            raise ShapeError(f"{min(twice)!r} was given twice, by position and by name")
+        by_name = by_position | named
         for name in self.fixed.keys() & by_name.keys():
             if not np.array_equal(by_name[name], self.fixed[name]):
                 raise ShapeError(

@@ -18,7 +18,7 @@ from loopwright.codegen.library.arrays import check as check_array
 from loopwright.codegen.library.binary import PartialCall
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter
-from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy
+from loopwright.codegen.library.torch_tensors import any_tensor, to_numpy
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.words import counted, html_table
@@ -132,7 +132,7 @@ class TunedModel:
         """Arrays for a call: copies of those the model was given with, or random numbers."""
         source, wanted = self.work.source, self.library.signature.inputs
         given = () if source is None else source.examples
-        arrays = [to_numpy(detached(x)) if any_tensor((x,)) else x for x in given]
+        arrays = [to_numpy(x) if any_tensor((x,)) else x for x in given]
         made = [empty(p) for p in wanted]
         try:
             for array, value, parameter in zip(made, arrays, wanted, strict=True):
@@ -151,7 +151,7 @@ class TunedModel:
         parameters = library.signature.main_parameters
         wanted = library.signature.inputs
         if any_tensor(inputs):
-            inputs = tuple(to_numpy(detached(x)) for x in inputs)
+            inputs = tuple(to_numpy(x) for x in inputs)
         given = list(inputs) or self.examples()
         if len(given) != len(wanted):
             takes = ", ".join(map(str, wanted))

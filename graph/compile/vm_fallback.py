@@ -19,12 +19,15 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from loopwright.codegen.library.arrays import as_array, check
 from loopwright.codegen.library.calls import positional
 from loopwright.codegen.library.export import check_path, check_place, write_together
-from loopwright.codegen.library.torch_tensors import any_tensor, detached, to_numpy, to_torch
+from loopwright.codegen.library.signature import Parameter
+from loopwright.codegen.library.torch_tensors import any_tensor, to_numpy, to_torch
 from loopwright.codegen.tvm_target import tvm_target
-from loopwright.dsl.errors import BuildError, LibraryError, ShapeError
+from loopwright.dsl.errors import BuildError, LibraryError
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import counted
 from loopwright.graph.compile.relax_pass import BuildOptions, replaced, tasks_in
 from loopwright.graph.importers.read import Source
 from loopwright.graph.tasks import Task
@@ -61,7 +64,7 @@ class VmWork:
         return [f"it runs on TVM's virtual machine: {self.reason}", threads, *paths]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VmModel:
     """A model on Relax's virtual machine; called with NumPy arrays or torch tensors.
 
@@ -79,6 +82,10 @@ class VmModel:
     left: tuple[str, ...]
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
+    def __repr__(self) -> str:
+        tuned = f"{len(self.records)} of {counted(len(self.work.tasks), 'task')} tuned"
+        return f"<VmModel: {tuned}, on TVM's virtual machine, {self.work.numerics} numerics>"
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes: why it is not a library of its own, and one line for everything that keeps TVM's
@@ -94,14 +101,12 @@ class VmModel:
         inputs = positional(inputs, named, self.names, f"model({', '.join(self.names)})")
         is_torch = any_tensor(inputs)
         if is_torch:
-            inputs = tuple(to_numpy(detached(x)) for x in inputs)
+            inputs = tuple(to_numpy(x) for x in inputs)
         arrays = []
         for name, (shape, dtype), x in zip(self.names, self.types, inputs):
-            array = np.asarray(x)
-            if array.shape != shape or str(array.dtype) != dtype:
-                raise ShapeError(
-                    f"{name} is {array.dtype}{list(array.shape)}; it must be {dtype}{list(shape)}"
-                )
+            parameter = Parameter(name, shape, dtype)
+            array = as_array(x, parameter)
+            check(array, parameter)
             arrays.append(tvm.runtime.tensor(array))
         with self.lock:  # a machine keeps the state of one call
             result = self.machine["main"](*arrays)

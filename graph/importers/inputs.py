@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loopwright.dsl.tensor import Tensor
+from loopwright.dsl.words import brief
 from loopwright.graph.errors import ModelError
 
 Inputs = Sequence[Any] | Mapping[str, Any] | None
@@ -54,8 +55,8 @@ def shape_of(name: str, x: Any) -> tuple[int, ...]:
         shape = (0,)
     if any(n < 1 for n in shape) and not (hasattr(x, "shape") and all(n >= 0 for n in shape)):
         raise ModelError(
-            f"input {name}: {given!r} is no shape: give an array, or extents of at least 1, such "
-            "as (1, 3, 224, 224)"
+            f"input {name}: {brief(given)} is no shape: give an array, or extents of at least 1, "
+            "such as (1, 3, 224, 224)"
         )
     return shape
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm import IRModule, relax, tirx
 
+from loopwright.dsl.words import brief
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.definitions import Written
 from loopwright.graph.importers.inputs import Inputs, arrays, by_name, shape_of
@@ -70,14 +71,12 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         model = onnx_file(Path(model))
     if isinstance(model, OpenOnnx) and isinstance(inputs, Mapping):
         return _of_onnx(model.model, inputs, model.varying)
-    kind = type(model)
-    name = f"{kind.__module__}.{kind.__name__}"
-    if name.endswith(".ModelProto"):
+    if type(model).__name__ == "ModelProto":
         given = dict(by_name(inputs, [value.name for value in inputs_of(model)]))
         return _of_onnx(model, given)
     raise ModelError(
-        f"a {name} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a program of "
-        "torch.export, or a Relax IRModule"
+        f"{brief(model)} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a "
+        "program of torch.export, or a Relax IRModule"
     )
 
 
@@ -112,10 +111,16 @@ def _from_relax(module: Any, inputs: Inputs) -> Any:
         for n, extent in zip(own, shape):
             fixed = int(n) if isinstance(n, tirx.IntImm) else extents.get(n, extent)
             if fixed != extent:
-                raise ModelError(f"input {name} is {list(own)}, {shape} is given")
+                raise ModelError(f"input {name} is {_extents(own)}, {shape} is given")
             if isinstance(n, tirx.Var):
                 extents[n] = extent
     return relax.transform.BindSymbolicVars(extents)(module) if extents else module
+
+
+def _extents(shape: Any) -> str:
+    """A shape of TVM's as text, known extents as numbers alone."""
+    known = (n.value if isinstance(n, tirx.IntImm) else n for n in shape)
+    return f"({', '.join(map(str, known))})"
 
 
 def _fixed(module: Any) -> Any:
@@ -123,7 +128,7 @@ def _fixed(module: Any) -> Any:
     for p in module["main"].params:
         shape = getattr(p.ty, "shape", None)
         if shape is None or any(not isinstance(n, tirx.IntImm) for n in shape):
-            shown = "an unknown shape" if shape is None else f"the open shape {list(shape)}"
+            shown = "an unknown shape" if shape is None else f"the open shape {_extents(shape)}"
             raise ModelError(
                 f"input {p.name} has {shown}: give example inputs; programs are made for fixed "
                 "shapes"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.library.torch_tensors import detached, to_numpy
+from loopwright.codegen.library.torch_tensors import to_numpy
 from loopwright.dsl.dtypes import largest
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
@@ -271,7 +271,7 @@ def _input(value: Any, given: Any, rng: np.random.Generator) -> Any:
     kind = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
     if hasattr(given, "shape"):
-        array = np.asarray(to_numpy(detached(given)) if hasattr(given, "detach") else given)
+        array = np.asarray(to_numpy(given))
         if not np.issubdtype(dtype, np.floating) or not _even(array):
             return array.astype(dtype)
         given = array.shape

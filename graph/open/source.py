@@ -135,9 +135,10 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
     if isinstance(model, (str, Path)):
         model = onnx_file(Path(model))
     if type(model).__name__ != "ModelProto":
+        fixed = "; Relax modules are for fixed shapes" * (type(model).__name__ == "IRModule")
         raise ModelError(
-            f"a {type(model).__module__}.{type(model).__name__} is no model of open axes: give an "
-            "ONNX file or ModelProto, a torch.nn.Module, or a program of torch.export"
+            f"{type(model).__name__} is no model of open axes: give an ONNX file or ModelProto, a "
+            f"torch.nn.Module, or a program of torch.export{fixed}"
         )
     given = dict(by_name(inputs, [value.name for value in inputs_of(model)]))
     shapes = _shapes(model, given, known)
@@ -219,7 +220,8 @@ def size_of(name: str, bounds: Any) -> Size:
             f'{{"{name}": (1, 512)}}'
         ) from error
     except LoopwrightError as error:
-        raise ModelError(f"dims: {error}") from error
+        empty = "; for an axis without elements, build another library" * (bounds[0] == 0)
+        raise ModelError(f"dims: {error}{empty}") from error
 
 
 def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> dict[str, Shape]:

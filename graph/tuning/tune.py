@@ -96,12 +96,14 @@ def tune_model(  # noqa: PLR0913 - what users choose
     """
     clock = Stopwatch()
     from loopwright.codegen.target import processor
+    from loopwright.graph.errors import ModelError, check_switches
     from loopwright.graph.placed.targets import given_targets
     from loopwright.measure.device import Device
     from loopwright.measure.opening import check_device, open_device
     from loopwright.temporary import TemporaryFolder
     from loopwright.transfer.records.store import check_store
 
+    check_switches(check=check, sparse=sparse, progress=progress or False)
     check_device(device, fleet)
     elsewhere = target != "cpu" or device is not None or fleet is not None
     gpu, allowed = given_targets(targets, elsewhere), Numerics.of(numerics)
@@ -111,21 +113,21 @@ def tune_model(  # noqa: PLR0913 - what users choose
             records = Path(stack.enter_context(TemporaryFolder())) / "tuning.db"
         else:
             check_store(records)
-        if isinstance(device, str) or fleet is not None:
-            assert not isinstance(device, Device), "that was checked"
-            device = stack.enter_context(open_device(device, target, threads, fleet=fleet))
-        machine = processor(target, threads) if device is None else processor(device.target)
-        own = device or stack.enter_context(open_device(None, machine))
-        own.prepare()  # beside the imports
-        from loopwright.explore.report.callbacks import is_watched
-        from loopwright.graph.compile.build import import_model
-        from loopwright.graph.errors import ModelError
-        from loopwright.graph.open.source import has_dims, open_source
-        from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
-        from loopwright.graph.tuning.live_table import shown
-        from loopwright.graph.tuning.open_sizes import tune_open
-        from loopwright.graph.tuning.search import SearchOptions
-        from loopwright.graph.tuning.two_devices import tune_placed
+        with clock.part("starting"):
+            if isinstance(device, str) or fleet is not None:
+                assert not isinstance(device, Device), "that was checked"
+                device = stack.enter_context(open_device(device, target, threads, fleet=fleet))
+            machine = processor(target, threads) if device is None else processor(device.target)
+            own = device or stack.enter_context(open_device(None, machine))
+            own.prepare()  # beside the imports
+            from loopwright.explore.report.callbacks import is_watched
+            from loopwright.graph.compile.build import import_model
+            from loopwright.graph.open.source import has_dims, open_source
+            from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
+            from loopwright.graph.tuning.live_table import shown
+            from loopwright.graph.tuning.open_sizes import tune_open
+            from loopwright.graph.tuning.search import SearchOptions
+            from loopwright.graph.tuning.two_devices import tune_placed
 
         if gpu is not None and has_dims(inputs, dims):
             raise ModelError("a network of open axes is tuned on one device: leave targets out")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from loopwright.cli.common.command import Command
-from loopwright.cli.common.network import Network, network_options
+from loopwright.cli.common.network import Network, closed_network_options
 from loopwright.cli.common.network_summary import show_tasks, show_untuned
 from loopwright.cli.common.options import POLICY
 
 
 @click.command(cls=Command)
-@network_options
+@closed_network_options
 @POLICY
 @click.option(
     "--calls",
@@ -35,7 +35,7 @@ def profile(network: Network, policy: str, calls: int) -> None:
 
 
 @click.command(cls=Command)
-@network_options
+@closed_network_options
 @POLICY
 def tasks(network: Network, policy: str) -> None:
     """List the distinct work of NET.onnx: count, FLOPs, share of the time, record."""

@@ -131,6 +131,7 @@ class _Options:
 @click.option(
     "--tensorboard",
     type=NewFolder(),
+    metavar="FOLDER",
     help="Write TensorBoard's event files of the search to this folder.",
 )
 def tune(options: _Options) -> None:

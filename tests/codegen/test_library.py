@@ -186,10 +186,10 @@ def test_torch_tensors_come_back_where_one_goes_in(matmul):
         (lambda lib, A, W: lib({"A": A}, W), "A: cannot read dict .* inputs by name .* f"),
         (
             lambda lib, A, W: lib(None, W),
-            "A: cannot read None .* give one of float32",
+            "A: cannot read None .* give float32",
         ),
         (lambda lib, A, W: lib(A, [[None] * 16] * 12), "W: cannot read list .* no numbers"),
-        (lambda lib, A, W: lib(A, [[10**400]]), "W: cannot read list .*float32, shape"),
+        (lambda lib, A, W: lib(A, [[10**400]]), r"W: cannot read list .*float32\[12, 16\]"),
         (lambda lib, A, W: lib(A, W, out=A), "C has shape"),
         (lambda lib, A, W: lib(A, W, out=[[0.0]]), r"C is list \[0\.0\]; give an array"),
         (lambda lib, A, W: lib(A, W, out=np.zeros((16, 24), "f4").T), "C is not contiguous"),

@@ -543,3 +543,10 @@ def test_a_config_whose_operands_other_sizes_read_in_parts_has_no_form_there():
             for packed in (p for nest in made.nests for p in nest.packed):
                 moving = {i for place in packed.index for i in place.indices()}
                 assert moving <= {packed.axis, *packed.outer, *packed.inner}
+
+
+@pytest.mark.parametrize("x", [None, "X", [[1.0], [2.0, 3.0]], {"X": 1}])
+def test_what_is_no_array_is_told_before_its_shape(x):
+    library = lw.build(dense(), threads=1)
+    with pytest.raises(ShapeError, match=r"X: cannot read .* give float32\[n, 33\]"):
+        library(x, np.zeros((40, 33), np.float32))

@@ -218,3 +218,10 @@ def test_bfloat16_goes_in_and_out_of_files_that_have_no_name_for_it(tmp_path, mo
     said = _call("run", "r.so", "--input", "x.npy", "-o", "y.npy")
     assert "from 0 to 4" in said
     np.testing.assert_array_equal(np.load("y.npy").view(dtype), np.array([0, 2, 0, 4], dtype))
+
+
+def test_an_option_that_a_command_refuses_is_not_in_its_help():
+    helps = {
+        c: CliRunner().invoke(main, [c, "--help"]).output for c in ("tasks", "profile", "build")
+    }
+    assert [name for name, text in helps.items() if "--dim" in text] == ["build"]

@@ -1,11 +1,14 @@
 """Inputs of torch models: their names, their order, and those that cannot be."""
 
+import re
 import warnings
 from collections import UserDict
 from types import MappingProxyType
 
 import pytest
 
+import loopwright as lw
+from loopwright.dsl.errors import ShapeError
 from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 from tests.graph.modules import Function
@@ -144,3 +147,39 @@ def test_constants_among_the_inputs_are_refused_with_what_to_do():
         build_model(_program(_Minus(), a, 2.5), threads=1)
     made = build_model(_Optional(), {"b": b, "a": a}, threads=1)
     torch.testing.assert_close(made(a, b), a - 2 * b)
+
+
+class _Flagged(torch.nn.Module):
+    def forward(self, x, flag=True):
+        return x.relu() if flag else x
+
+
+@pytest.mark.parametrize("x", [torch.ones(3), lw.tensor("x", (lw.dim("n", 1, 8),))])
+def test_a_number_by_which_a_module_decides_is_refused_with_what_to_do(x, capfd):
+    with pytest.raises(ModelError, match=r"numbers given, True, .*leave it out where the module"):
+        build_model(_Flagged(), (x, True), threads=1)
+    assert "def forward" not in "".join(capfd.readouterr())  # the graph that torch prints
+
+
+def test_a_class_of_modules_is_told_to_be_none():
+    with pytest.raises(ModelError, match=r"_Minus is a class: make a module of it, _Minus\(…\)"):
+        build_model(_Minus, (torch.ones(3), torch.ones(3)))
+
+
+@pytest.mark.parametrize(
+    "x", [torch.ones(2, 3).to_sparse(), torch.ones(2, 3, device="meta")], ids=["sparse", "meta"]
+)
+def test_tensors_that_no_array_can_be_are_an_error_of_the_call(x):
+    made = build_model(Function(lambda x: x * 2), (torch.ones(2, 3),), threads=1)
+    with pytest.raises(ShapeError, match=r"Tensor of shape \(2, 3\).* is no dense array"):
+        made(x)
+
+
+def test_an_open_program_without_inputs_is_told_that_bounds_do():
+    x, n = torch.randn(4, 3), torch.export.Dim("n", min=2, max=9)
+    program = _program(Function(lambda x: x * 2), x, dynamic_shapes=(({0: n},),))
+    with pytest.raises(ModelError, match=r"or bounds for all sizes, e.g. dims=") as told:
+        build_model(program)
+    (name,) = re.findall(r'dims={"(\w+)"', str(told.value))
+    made = build_model(program, dims={name: (2, 9)}, threads=1)
+    torch.testing.assert_close(made(x), x * 2)

@@ -126,8 +126,10 @@ def test_an_export_leaves_no_manifest_of_what_was_there_before(made, tmp_path):
 
 def test_its_inputs_are_checked(made):
     *_, model = made
-    with pytest.raises(ShapeError, match=r"it must be float32\[5, 13\]"):
+    with pytest.raises(ShapeError, match=r"built for \(5, 13\)"):
         model(np.zeros((5, 12), np.float32))
+    with pytest.raises(ShapeError, match=r"cannot read list .* give float32\[5, 13\]"):
+        model([[1], [2, 3]])
     with pytest.raises(ShapeError, match="2 inputs"):
         model(1, 2)
     with pytest.raises(ShapeError, match="'y' is no input"):
@@ -190,3 +192,9 @@ def test_calls_from_several_threads_do_not_mix(made):
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(repeated, range(len(xs))))
+
+
+def test_a_model_on_the_virtual_machine_is_shown_in_one_line(made):
+    *_, model = made
+    assert repr(model).startswith("<VmModel: 0 of ")
+    assert "\n" not in repr(model)

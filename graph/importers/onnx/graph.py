@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.library.torch_tensors import detached, to_numpy
+from loopwright.codegen.library.torch_tensors import to_numpy
 from loopwright.dsl.dtypes import DTYPES
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.tensor import Tensor
@@ -342,7 +342,7 @@ def _arrays(given: Mapping[str, Any]) -> dict[str, Array]:
     found = {}
     for name, x in given.items():
         if hasattr(x, "shape"):
-            found[name] = np.asarray(to_numpy(detached(x)) if hasattr(x, "detach") else x)
+            found[name] = np.asarray(to_numpy(x))
     return found
 
 

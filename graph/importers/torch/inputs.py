@@ -61,10 +61,10 @@ def fixed_shapes(program: Any) -> bool:
 def check_fixed(program: Any) -> None:
     """Raises `ModelError` for a program that takes tensors of several shapes."""
     for name, shape in zip(input_names(program), _shapes(program)):
-        if not all(isinstance(n, int) for n in shape):
+        if names := [str(n) for n in shape if not isinstance(n, int)]:
             raise ModelError(
-                f"input {name} has the open shape {list(shape)}: give example inputs; programs "
-                "are made for fixed shapes"
+                f"input {name} has the open shape {list(shape)}: give example inputs, or bounds "
+                f'for all sizes, e.g. dims={{"{names[0]}": (1, 512)}}'
             )
 
 

@@ -29,7 +29,7 @@ from loopwright.graph.importers.torch.inputs import (
     fixed_shapes,
 )
 from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes
-from loopwright.graph.importers.torch.quiet import quiet, suggesting
+from loopwright.graph.importers.torch.quiet import quiet, suggesting, without_graph
 
 _FIXING = re.compile(
     r"Constraints violated|Specializations|inconsistent min|specialized it"
@@ -59,7 +59,7 @@ def torch_program(model: Any, inputs: Inputs) -> Any:
     if type(model).__module__.startswith("torch.export") and hasattr(model, "graph_module"):
         check_tensors(model)
         program = _closed(model, inputs)
-    elif hasattr(model, "state_dict") and hasattr(model, "forward"):
+    elif _is_module(model):
         program = _exported(model, inputs)
         check_tensors(program)
     else:
@@ -79,7 +79,7 @@ def open_program(model: Any, inputs: Inputs) -> Any:
                 "dynamic_shapes=…), or give the module and inputs with sizes of lw.dim"
             )
         program = model
-    elif hasattr(model, "state_dict") and hasattr(model, "forward"):
+    elif _is_module(model):
         program = _exported(model, inputs, is_open=True)
     else:
         return None
@@ -87,6 +87,15 @@ def open_program(model: Any, inputs: Inputs) -> Any:
     check_inference(program)
     check_results(program)
     return program
+
+
+def _is_module(model: Any) -> bool:
+    """Return whether a model is a torch.nn.Module. Raises `ModelError` for a class of those."""
+    if not (hasattr(model, "state_dict") and hasattr(model, "forward")):
+        return False
+    if isinstance(model, type):
+        raise ModelError(f"{model.__name__} is a class: make a module of it, {model.__name__}(…)")
+    return True
 
 
 def structure_of(program: Any) -> Callable[[Sequence[Any]], Any] | None:
@@ -170,6 +179,7 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
         leaves = torch.utils._pytree.tree_leaves((inputs, words))
         none = not any(hasattr(x, "shape") for x in leaves)
         hint = "; no input is a tensor: give examples, as torch.zeros(2, 16) for a shape" * none
+        hint = hint or _of_numbers(leaves)
         raise ModelError(f"torch.export cannot export the model: {_why(error)}{hint}") from error
     if getattr(program, "_guards_code", None):
         # Made inside of torch.compile, they name what is not defined. All shapes are fixed.
@@ -238,6 +248,7 @@ def _traced_open(
     except Exception as error:  # of many kinds
         why = _why(error)
         why += _FIXED if _FIXING.search(why) else ""
+        why += _of_numbers(torch.utils._pytree.tree_leaves((tuple(inputs), words)))
         raise ModelError(f"torch.export cannot export the model for these sizes: {why}") from error
 
 
@@ -247,13 +258,25 @@ def _why(error: Exception) -> str:
     return why + _PACKED if "PackedParams" in why else why
 
 
+def _of_numbers(leaves: Sequence[Any]) -> str:
+    """The remedy where inputs are numbers of Python's, by which a module may decide."""
+    numbers = ", ".join(repr(x) for x in leaves if isinstance(x, (bool, int, float)))
+    remedy = "leave it out where the module has a default, or wrap the module in one that gives it"
+    told = f"; each of the numbers given, {numbers}, is a tensor of unknown value: {remedy}"
+    return told if numbers else ""
+
+
 def _export(*args: Any, **how: Any) -> Any:
     """The program that torch.export makes."""
     import torch
 
     # Of what an error says, too.
     calm = quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
-    with calm, warnings.catch_warnings():  # nn.LSTM keeps its weights in a list, too
+    with (
+        calm,
+        without_graph(),
+        warnings.catch_warnings(),
+    ):  # nn.LSTM keeps its weights in a list, too
         warnings.filterwarnings("ignore", "The tensor attributes")
         return torch.export.export(*args, **how)
 

@@ -23,6 +23,18 @@ def quiet(least: int, *names: str) -> Iterator[None]:
 
 
 @contextmanager
+def without_graph() -> Iterator[None]:
+    """Keep torch.export from printing the graph that it has made where it fails."""
+    from torch.export import _trace
+
+    vars(_trace)["print"] = lambda *args, **how: None
+    try:
+        yield
+    finally:
+        vars(_trace).pop("print", None)
+
+
+@contextmanager
 def suggesting() -> Iterator[None]:
     """Let torch.export leave out what it suggests of sizes, where it fails to: a quotient of a
     size that may be 1 alone is no `Dim`, and an error even where nothing is to be told."""

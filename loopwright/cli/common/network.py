@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
     from loopwright.graph.tasks import Work
     from loopwright.schedule.target import Target
 
+_DIM = functools.partial(
+    click.option,
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=1:512",
+    help="An axis that stays open, and its least and greatest extent: one library is made for "
+    "all. --shape may have its name in place of a number.",
+)
 _OPTIONS = (
     click.argument("path", metavar="NET.onnx", type=EXISTING),
     click.option(
@@ -31,14 +41,6 @@ _OPTIONS = (
         multiple=True,
         metavar="NAME=1,3,224,224",
         help="The shape of an input that the network leaves open; once for each.",
-    ),
-    click.option(
-        "--dim",
-        "dims",
-        multiple=True,
-        metavar="NAME=1:512",
-        help="An axis that stays open, and its least and greatest extent; `build` and "
-        "`tune-model` make one library for all. --shape may have its name in place of a number.",
     ),
     THREADS,
     RECORDS,
@@ -195,8 +197,18 @@ class Network:
 
 def network_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command that takes a `Network`, then its own options, with the options for it."""
+    return _with_options(command, _DIM())
+
+
+def closed_network_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same of a network of fixed shapes: --dim is not shown, and told where it belongs."""
+    return _with_options(command, _DIM(hidden=True))
+
+
+def _with_options(command: Callable[..., None], dim: Any) -> Callable[..., None]:
     with_options = collect(Network)(command)
-    for option in reversed(_OPTIONS):
+    path, shape, *others = _OPTIONS
+    for option in reversed((path, shape, dim, *others)):
         with_options = option(with_options)
     return with_options
 

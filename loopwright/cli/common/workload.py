@@ -58,7 +58,10 @@ def read_workload(what: str, settings: Sequence[str]) -> Request:
     """
     values = _settings(settings)
     if what.endswith(".onnx"):
-        raise NotationError(f"{what} is a network: `loopwright tune-model` tunes networks")
+        raise NotationError(
+            f"{what} is a network: `loopwright tune-model` tunes networks, `loopwright tasks` and "
+            "`loopwright profile` tell of them, `loopwright build` compiles them"
+        )
     if ".py" in what:
         if values:
             raise NotationError(f"{what} takes no settings: write them in the file")
