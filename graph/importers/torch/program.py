@@ -272,11 +272,8 @@ def _export(*args: Any, **how: Any) -> Any:
 
     # Of what an error says, too.
     calm = quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
-    with (
-        calm,
-        without_graph(),
-        warnings.catch_warnings(),
-    ):  # nn.LSTM keeps its weights in a list, too
+    with calm, without_graph(), warnings.catch_warnings():
+        # nn.LSTM keeps its weights in a list, too
         warnings.filterwarnings("ignore", "The tensor attributes")
         return torch.export.export(*args, **how)
 
