@@ -13,6 +13,7 @@ from loopwright.dsl.dtypes import numpy_dtype, sum_type
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.einsum import einsum
+from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Array,
@@ -81,12 +82,12 @@ def _scalable(
     """A product of two matrices, its columns times factors and plus summands."""
     if factor is not None and isinstance(b, np.ndarray):
         b = (b * factor).astype(b.dtype)
-    made = ops.matmul(call.as_tensor(a), call.as_tensor(b), accumulate=dtype or None)
+    left, right, own = call.as_tensor(a), call.as_tensor(b), dtype or str(a.dtype)
     if summand is None or not summand.any():
-        return made
-    columns = shape_of(made)[-1:]
-    bias = np.broadcast_to(summand.astype(made.dtype), columns)
-    return ops.bias_add(made, call.as_tensor(np.ascontiguousarray(bias)))
+        return ops.matmul(left, right, accumulate=dtype or None)
+    made = ops.matmul(left, right, accumulate=sum_type(own))
+    bias = np.broadcast_to(summand.astype(numpy_dtype(own)), shape_of(made)[-1:])
+    return with_bias("matmul", made, call.as_tensor(np.ascontiguousarray(bias)), 1, own)
 
 
 @operator("Gemm")
