@@ -46,6 +46,31 @@ def test_a_convolution_is_rounded_with_its_bias(layer, shape, dtype):
     assert_rounded_once(layer.to(dtype), drawn(*shape, dtype=dtype))
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        torch.nn.LayerNorm(9),
+        torch.nn.GroupNorm(2, 6),
+        torch.nn.InstanceNorm1d(6, affine=True),
+        torch.nn.BatchNorm1d(6).eval(),
+    ],
+    ids=str,
+)
+def test_a_norm_of_halves_is_rounded_with_its_scale_and_shift(layer):
+    for number, weights in enumerate(layer.parameters()):
+        weights.data = drawn(*weights.shape, dtype=torch.float32) * (1 - 3 * number)
+    assert_rounded_once(layer.half(), drawn(2, 6, 9))
+
+
+def test_factors_of_a_product_of_halves_are_not_rounded_into_its_weights():
+    weights, shift = drawn(90, 9) * 1, drawn(9) * 1
+
+    def product(x):
+        return torch.addmm(shift.to(x.dtype), x, weights.to(x.dtype), beta=0.3, alpha=0.7)
+
+    assert_rounded_once(Function(product), drawn(5, 90))
+
+
 def test_halves_that_are_written_to_one_place_are_summed_in_float32():
     places = torch.arange(120).reshape(40, 3) % 4
 

@@ -46,6 +46,7 @@ def _several() -> set[Any]:
         aten.expm1.default,
         aten.floor_divide.default,
         aten.glu.default,
+        aten.group_norm.default,
         aten.hypot.default,
         aten.leaky_relu.default,
         aten.lerp.Scalar,
