@@ -13,7 +13,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, reason
-from loopwright.graph.importers.reference import Reference
+from loopwright.graph.importers.reference import Reference, closeness
 from loopwright.graph.importers.torch.program import as_torch, example_of, inferring
 
 Differs = Callable[[Mapping[str, int]], str]
@@ -53,7 +53,8 @@ class BesideModule:
             except _FAILURES as error:
                 found = found or f"{_FAILS} ({reason(error).splitlines()[0]})"
                 continue
-            return "" if self._agrees(given, outputs, _CLOSE) else "the module does something else"
+            agrees = self._agrees(given, outputs, closeness(self.program, _CLOSE))
+            return "" if agrees else "the module does something else"
         return found
 
     def reference_at(self, sizes: Mapping[str, int]) -> Reference | str:
@@ -61,7 +62,7 @@ class BesideModule:
         `ModelError` where the program gives something else."""
         import torch
 
-        failure = ""
+        failure, close = "", closeness(self.program)
         for whole in _WHOLE:
             try:
                 given = self._given(sizes, whole)
@@ -69,14 +70,14 @@ class BesideModule:
             except (ModelError, *_FAILURES) as error:
                 failure = f"torch fails at {assigned(sizes)}: {reason(error).splitlines()[0]}"
                 continue
-            if self.model is not self.program and not self._agrees(given, outputs):
+            if self.model is not self.program and not self._agrees(given, outputs, close):
                 raise ModelError(
                     f"torch.export traces the model for some sizes alone: at {assigned(sizes)} "
                     f"the module gives something else: build the model for each size; {_NUMBER}"
                 )
             leaves = torch.utils._pytree.tree_leaves(given)
             tensors = [x.clone() for x in leaves if isinstance(x, torch.Tensor)]
-            return Reference("torch", tensors, outputs)
+            return Reference("torch", tensors, outputs, close)
         return failure
 
     @functools.cached_property
@@ -86,10 +87,12 @@ class BesideModule:
 
         made = self.program.module(check_guards=False)
         if self.model is not self.program:
-            for node in [*made.graph.nodes]:
-                if node.target is torch.ops.aten._assert_scalar.default:
-                    made.graph.erase_node(node)
-            made.recompile()
+            graphs = [m for m in made.modules() if hasattr(m, "graph")]  # as under autocast
+            for each in graphs:
+                for node in [*each.graph.nodes]:
+                    if node.target is torch.ops.aten._assert_scalar.default:
+                        each.graph.erase_node(node)
+                each.recompile()
         return made
 
     def _given(self, sizes: Mapping[str, int], whole: int) -> _Given:
@@ -113,8 +116,8 @@ class BesideModule:
         with inferring(self.model):
             return _called(self.model, given)
 
-    def _agrees(self, given: _Given, outputs: list[Any], *close: float) -> bool:
-        found = Reference("torch", (), outputs, *close)
+    def _agrees(self, given: _Given, outputs: list[Any], close: float) -> bool:
+        found = Reference("torch", (), outputs, close)
         try:
             found.check(functools.partial(_called, self._traced, given))
         except (ModelError, *_FAILURES):

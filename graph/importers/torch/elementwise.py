@@ -1,7 +1,6 @@
 """Functions of elements that take several of ONNX's operators.
 
-Torch computes them in float32 where elements are halves, and rounds once. Where a plain formula
-would overflow, or lose what is near zero, another one stands here.
+Where a plain formula would overflow, or lose what is near zero, another one stands here.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.special import FLOAT, HALVES, like, opset
+from loopwright.graph.importers.torch.special import like, opset
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
     from torch.ops import aten
 
-    own: dict[Any, Callable[..., Any]] = {
+    return {
         aten.addcdiv.default: _plus_quotient,
         aten.addcmul.default: _plus_product,
         aten.expm1.default: _less_one,
@@ -27,23 +26,12 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.log1p.default: _log_of_one_more,
         aten.logaddexp.default: _log_of_sum,
         aten.logaddexp2.default: functools.partial(_log_of_sum, base=2),
+        aten.remainder.Scalar: _remainder,
+        aten.remainder.Tensor: _remainder,
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
         aten.sinc.default: _sinc,
         aten.special_expm1.default: _less_one,
     }
-    return {each: _rounded_once(function) for each, function in own.items()}
-
-
-def _rounded_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def made(x: Any, *others: Any, **options: Any) -> Any:
-        op, kind = opset(), x.dtype
-        if kind not in HALVES:
-            return function(x, *others, **options)
-        wide = [op.Cast(y, to=FLOAT) if hasattr(y, "dtype") else y for y in (x, *others)]
-        return op.Cast(function(*wide, **options), to=kind)
-
-    return made
 
 
 def _plus_product(x: Any, a: Any, b: Any, value: float = 1) -> Any:
@@ -92,6 +80,17 @@ def _hypotenuse(x: Any, y: Any) -> Any:
     plain = op.Or(op.IsInf(most), op.Equal(most, like(0, x)))
     share = op.Div(op.Min(x, y), op.Where(plain, like(1, x), most))
     return op.Where(plain, most, op.Mul(most, op.Sqrt(op.Add(op.Mul(share, share), like(1, x)))))
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    """The rest of a quotient that is rounded down: exact, as that of one rounded to zero is."""
+    op = opset()
+    y = like(y, x) if isinstance(y, (int, float)) else op.CastLike(y, x)
+    if x.dtype.is_integer():
+        return op.Mod(x, y)
+    left, none = op.Mod(x, y, fmod=1), like(0, x)
+    other = op.Not(op.Equal(op.Less(left, none), op.Less(y, none)))
+    return op.Where(op.And(op.Not(op.Equal(left, none)), other), op.Add(left, y), left)
 
 
 def _sinc(x: Any) -> Any:

@@ -179,6 +179,25 @@ def like(number: float, x: Any) -> Any:
     return opset().CastLike(_exact(number), x)
 
 
+def scattered(
+    x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
+) -> Any:
+    """Elements joined with those that are written to their places; a mean is a sum and a count."""
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    if reduce != "mean":
+        return core.aten_scatter_reduce(x, dim, index, src, reduce, include_self)
+    op, none, one = opset(), like(0, x), like(1, x)
+    own = op.Expand(one if include_self else none, op.Shape(x))
+    each = op.Expand(one, op.Shape(index))
+    count = op.ScatterElements(own, index, each, axis=dim, reduction="add")
+    first = x if include_self else op.Where(op.Equal(count, none), x, none)
+    total = op.ScatterElements(first, index, src, axis=dim, reduction="add")
+    count = op.Max(count, one)
+    whole_part = op.Sub(total, op.Mod(total, count)) if x.dtype.is_integer() else total
+    return op.Div(whole_part, count)
+
+
 def _spacing(offsets: Any) -> int | None:
     """Distance of known offsets from 0 on, where they are a range."""
     made = offsets.producer()

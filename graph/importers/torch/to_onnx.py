@@ -13,6 +13,7 @@ import numpy as np
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
+from loopwright.graph.importers.torch.halves import rounded_once
 from loopwright.graph.importers.torch.inputs import input_names
 from loopwright.graph.importers.torch.layers import in_parts
 from loopwright.graph.importers.torch.quiet import quiet
@@ -32,7 +33,7 @@ def onnx_of(program: Any) -> Any:
     program = in_parts(program)
     # The exporter tells of packages that are not installed, and of its own code.
     logs = quiet(logging.ERROR, "torch.onnx", "onnxscript")
-    with logs, warnings.catch_warnings(), _reshaping(program):
+    with logs, warnings.catch_warnings(), _reshaping(program), rounded_once(program):
         warnings.simplefilter("ignore")
         try:
             made = _to_onnx(program)

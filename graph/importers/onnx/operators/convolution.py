@@ -10,8 +10,10 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
+from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
+from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.tensor import Tensor, pad
 from loopwright.graph.importers.onnx.call import (
     Array,
@@ -147,23 +149,26 @@ def _scalable(
 def _convolution(
     call: Call, x: Tensor, w: Tensor, bias: Value | None, window: Window, groups: int
 ) -> Tensor:
-    rank = len(window.extent)
+    rank, wide = len(window.extent), sum_type(x.dtype)
     if rank <= 2:
         function = ops.conv1d if rank == 1 else ops.conv2d
-        made = function(x, w, window.stride, window.pads, window.dilation, groups)
+        options = (window.stride, window.pads, window.dilation, groups)
+        made = function(x, w, *options, accumulate=wide)
     else:
         made = _over_axes(x, w, window, groups)
-    return _with_bias(call, made, bias)
+    return _with_bias(call, made, bias, x.dtype)
 
 
-def _with_bias(call: Call, x: Tensor, bias: Value | None) -> Tensor:
-    if bias is None or (isinstance(bias, np.ndarray) and not bias.any()):
-        return x
-    return ops.bias_add(x, call.as_tensor(bias))
+def _with_bias(call: Call, x: Tensor, bias: Value | None, dtype: str) -> Tensor:
+    """Sums plus a bias, if there is one. Sums of halves are rounded with it, not before."""
+    if isinstance(bias, np.ndarray) and not bias.any():
+        bias = None
+    return with_bias("conv", x, None if bias is None else call.as_tensor(bias), 1, dtype)
 
 
 def _over_axes(x: Tensor, w: Tensor, window: Window, groups: int) -> Tensor:
-    """A convolution over three axes or more."""
+    """A convolution over three axes or more, halves in float32."""
+    dtype = sum_type(x.dtype)
     (outer, inner), rank = shape_of(w)[:2], len(window.extent)
     wide = pad(x, ((0, 0), (0, 0), *window.pads))
     spatial = [
@@ -176,7 +181,7 @@ def _over_axes(x: Tensor, w: Tensor, window: Window, groups: int) -> Tensor:
         own = as_affine(0) if inner == 1 and groups > 1 else as_affine(c)
         source = own if groups == 1 else (o // per) * inner + own
         at = [i * s + r * d for i, s, r, d in zip(y, window.stride, taps, window.dilation)]
-        return f.sum(wide[(n, source, *at)] * w[(o, own, *taps)])
+        return f.sum(f.cast(wide[(n, source, *at)], dtype) * f.cast(w[(o, own, *taps)], dtype))
 
     return define("conv", (shape_of(x)[0], outer, *spatial), body)
 
@@ -203,10 +208,11 @@ def _conv_transpose(call: Call) -> Value:
             and set(dilation) == {1}
             and _plain(pads, reach, extra, stride)
         ):
-            given = ops.conv2d_transpose(x, weights, tuple(stride), pads, tuple(extra))
+            options = (tuple(stride), pads, tuple(extra))
+            given = ops.conv2d_transpose(x, weights, *options, accumulate=sum_type(x.dtype))
         else:
             given = _transposed(x, weights, out, pads, stride, dilation, groups)
-        return _with_bias(call, given, bias)
+        return _with_bias(call, given, bias, x.dtype)
 
     def shaped(factor: Array) -> Array:
         by = np.repeat(factor.reshape(groups, 1, -1), weights[0] // groups, 1)
@@ -249,7 +255,9 @@ def _transposed(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """`out[n, o, y] += x[n, c, (y + before - r*d) / s] * w[c, o, r]` where that divides."""
+    """`out[n, o, y] += x[n, c, (y + before - r*d) / s] * w[c, o, r]` where that divides,
+    halves in float32."""
+    dtype = sum_type(x.dtype)
     (channels, per), window, spatial = shape_of(w)[:2], shape_of(w)[2:], shape_of(x)[2:]
     inner = channels // groups
     c = Index("c", inner)
@@ -266,7 +274,7 @@ def _transposed(
                 tests.append(f.equal(spot % s, 0))
             at.append(spot // s if s > 1 else spot)
         element = f.where(all_of(tests), x[(n, source, *at)], 0)
-        return f.sum(element * w[(source, own, *taps)])
+        return f.sum(f.cast(element, dtype) * f.cast(w[(source, own, *taps)], dtype))
 
     return define("convtranspose", (shape_of(x)[0], per * groups, *out), body)
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
-from loopwright.dsl.dtypes import numpy_dtype, sum_type
+from loopwright.dsl.dtypes import HALVES, numpy_dtype, sum_type
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.einsum import einsum
+from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Array,
@@ -81,12 +82,12 @@ def _scalable(
     """A product of two matrices, its columns times factors and plus summands."""
     if factor is not None and isinstance(b, np.ndarray):
         b = (b * factor).astype(b.dtype)
-    made = ops.matmul(call.as_tensor(a), call.as_tensor(b), accumulate=dtype or None)
+    left, right, own = call.as_tensor(a), call.as_tensor(b), dtype or str(a.dtype)
     if summand is None or not summand.any():
-        return made
-    columns = shape_of(made)[-1:]
-    bias = np.broadcast_to(summand.astype(made.dtype), columns)
-    return ops.bias_add(made, call.as_tensor(np.ascontiguousarray(bias)))
+        return ops.matmul(left, right, accumulate=dtype or None)
+    made = ops.matmul(left, right, accumulate=sum_type(own))
+    bias = np.broadcast_to(summand.astype(numpy_dtype(own)), shape_of(made)[-1:])
+    return with_bias("matmul", made, call.as_tensor(np.ascontiguousarray(bias)), 1, own)
 
 
 @operator("Gemm")
@@ -94,7 +95,8 @@ def _gemm(call: Call) -> Value:
     alpha, beta = float(call.get("alpha", 1.0)), float(call.get("beta", 1.0))
     a, b = call.value(0), call.value(1)
     by_rows, by_columns = bool(call.get("transA", 0)), bool(call.get("transB", 0))
-    if isinstance(b, np.ndarray) and alpha != 1 and b.dtype.kind == "f":
+    exact = str(b.dtype) not in HALVES  # which factors of weights would round once more
+    if isinstance(b, np.ndarray) and alpha != 1 and b.dtype.kind == "f" and exact:
         b, alpha = (b * alpha).astype(b.dtype), 1.0
     left = call.as_tensor(
         transposed(call, a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a
@@ -105,7 +107,7 @@ def _gemm(call: Call) -> Value:
         return ops.matmul(left, call.as_tensor(b), by_rows, by_columns)
     wide = sum_type(left.dtype)  # what is scaled and added to is not rounded before
     made = ops.matmul(left, call.as_tensor(b), by_rows, by_columns, wide)
-    if isinstance(addend, np.ndarray) and beta != 1:
+    if isinstance(addend, np.ndarray) and beta != 1 and exact:
         addend, beta = (addend * beta).astype(addend.dtype), 1.0
 
     def body(*i: Index) -> Expr:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl import functions as f
+from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor, pad
@@ -37,11 +38,12 @@ def _batch_norm(call: Call) -> Value | Sequence[Value]:
         scale, shift, mean, variance = (np.asarray(p, np.float64) for p in parts)
         factor = scale / np.sqrt(variance + epsilon)
         return scaled(call, x, factor, shift - mean * factor, 1)
-    axes = [call.as_tensor(p) for p in parts]
+    axes, wide = [call.as_tensor(p) for p in parts], sum_type(call.dtype())
 
     def body(*i: Index) -> Expr:
-        scale, shift, mean, variance = (f.cast(p[i[1]], call.dtype()) for p in axes)
-        return (call.read(x, i) - mean) * (scale / f.sqrt(variance + epsilon)) + shift
+        scale, shift, mean, variance = (f.cast(p[i[1]], wide) for p in axes)
+        y = (f.cast(call.read(x, i), wide) - mean) * (scale / f.sqrt(variance + epsilon))
+        return f.cast(y + shift, call.dtype())
 
     return call.define(call.shape(), body)
 
@@ -79,8 +81,13 @@ def scaled(call: Call, x: Value, factor: Array, summand: Array, axis: int) -> Va
         if axis == (1 if rank > 2 else rank - 1):
             return call.scaled[x](factor, summand)
     dtype = str(x.dtype)
-    by, more = (call.as_tensor(a.astype(dtype)) for a in (factor, summand))
-    return call.define(shape_of(x), lambda *i: call.read(x, i) * by[i[axis]] + more[i[axis]])
+    wide = sum_type(dtype)
+    by, more = (call.as_tensor(a.astype(wide)) for a in (factor, summand))
+
+    def body(*i: Index) -> Expr:
+        return f.cast(f.cast(call.read(x, i), wide) * by[i[axis]] + more[i[axis]], dtype)
+
+    return call.define(shape_of(x), body)
 
 
 def moments(x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -110,7 +117,7 @@ def normalized(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`after((x - mean) / sqrt(variance + epsilon))` along axes, the mean, and the factor.
 
-    Halves are normalized in float32.
+    Halves are in float32 until the result: what is added may be nearly all of it.
     """
     dtype = x.dtype
     wide = (
@@ -123,8 +130,7 @@ def normalized(
 
     def body(*i: Index) -> Expr:
         at = _at(i, axes)
-        y = (wide[i] - mean[at]) * by[at]
-        return after(f.cast(y, dtype), i)
+        return f.cast(after((wide[i] - mean[at]) * by[at], i), dtype)
 
     return define(name, shape_of(x), body), mean, by
 
@@ -140,8 +146,8 @@ def _layer(call: Call, x: Tensor, axis: int, scale: Value, shift: Value | None) 
     axes = list(range(axis, len(shape)))
 
     def after(y: Expr, i: tuple[Index, ...]) -> Expr:
-        y = y * call.read(scale, i)
-        return y if shift is None else y + call.read(shift, i)
+        y = y * f.cast(call.read(scale, i), y.dtype)
+        return y if shift is None else y + f.cast(call.read(shift, i), y.dtype)
 
     made, mean, by = normalized(call, x, axes, epsilon, after, "layernormalization")
     return [made, mean, by][: len(call.outputs)]
@@ -184,7 +190,8 @@ def _instance_norm(call: Call) -> Value:
     epsilon = call.get("epsilon", 1e-5)
 
     def after(y: Expr, i: tuple[Index, ...]) -> Expr:
-        return y * call.read(call.value(1), (i[1],)) + call.read(call.value(2), (i[1],))
+        scale, shift = (f.cast(call.read(call.value(n), (i[1],)), y.dtype) for n in (1, 2))
+        return y * scale + shift
 
     return normalized(call, x, axes, epsilon, after, "instancenormalization")[0]
 
@@ -202,7 +209,8 @@ def _group_norm(call: Call) -> Value:
         at = (
             (i[1],) if by_group and shape_of(call.value(1)) == (groups,) else (i[1] * each + i[2],)
         )
-        return y * call.as_tensor(call.value(1))[at] + call.as_tensor(call.value(2))[at]
+        scale, shift = (f.cast(call.as_tensor(call.value(n))[at], y.dtype) for n in (1, 2))
+        return y * scale + shift
 
     made = normalized(call, own, axes, call.get("epsilon", 1e-5), after, "groupnormalization")[0]
     return reshaped(call, made, shape)

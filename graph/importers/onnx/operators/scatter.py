@@ -22,6 +22,7 @@ from loopwright.dsl.tensor import Tensor, pad
 from loopwright.graph.importers.onnx.call import (
     Array,
     Call,
+    Rule,
     Value,
     all_of,
     define,
@@ -31,6 +32,7 @@ from loopwright.graph.importers.onnx.call import (
     shape_of,
 )
 from loopwright.graph.importers.onnx.foreign import of_operator
+from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 LIMIT = (
@@ -52,7 +54,17 @@ _MOST_TESTS = 1 << 26
 Axes = tuple[Index, ...]
 
 
+def _sums_in_float32(rule: Rule) -> Rule:
+    """The rule in float32 where it adds halves to each other, or multiplies them."""
+
+    def made(call: Call) -> Value | Sequence[Value]:
+        return (in_float32(rule) if _how(call) in ("add", "mul") else rule)(call)
+
+    return made
+
+
 @operator("ScatterElements", "Scatter", limit=LIMIT)
+@_sums_in_float32
 def _scatter_elements(call: Call) -> Value:
     indices, axis, shape = call.value(1), call.axis(0), call.shape()
     own = shape_of(indices)
@@ -79,6 +91,7 @@ def _scatter_elements(call: Call) -> Value:
 
 
 @operator("ScatterND", limit=LIMIT)
+@_sums_in_float32
 def _scatter_nd(call: Call) -> Value:
     indices, shape = call.value(1), call.shape()
     (*outer, depth) = shape_of(indices)

@@ -1,0 +1,115 @@
+"""Operators of halves that torch computes in float32, and rounds once.
+
+ONNX has several operators for one of these, or a half for a number that torch does not round.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def rounded_once(program: Any) -> Iterator[None]:
+    """Let a program of torch.export have float32 inside of these operators for a while."""
+    own = program.graph_module.graph
+    program.graph_module.graph = graph = copy.deepcopy(own)
+    several = _several()
+    for node in list(graph.nodes):
+        if _half(node) and (node.target in several or _by_number(node)):
+            _widen(graph, node)
+    try:
+        yield
+    finally:
+        program.graph_module.graph = own
+
+
+def has_halves(program: Any) -> bool:
+    """Return whether a program computes in halves anywhere, as under autocast."""
+    graphs = (m.graph for m in program.graph_module.modules() if hasattr(m, "graph"))
+    return any(_half(node) for graph in graphs for node in graph.nodes)
+
+
+def _several() -> set[Any]:
+    """The operators for which ONNX has several."""
+    from torch.ops import aten
+
+    return {
+        aten.addcdiv.default,
+        aten.addcmul.default,
+        aten.atan2.default,
+        aten.baddbmm.default,
+        aten.div.Scalar_mode,
+        aten.div.Tensor_mode,
+        aten.expm1.default,
+        aten.floor_divide.default,
+        aten.glu.default,
+        aten.group_norm.default,
+        aten.hypot.default,
+        aten.leaky_relu.default,
+        aten.lerp.Scalar,
+        aten.lerp.Tensor,
+        aten.log10.default,
+        aten.log1p.default,
+        aten.log2.default,
+        aten.logaddexp.default,
+        aten.logaddexp2.default,
+        aten.pow.Scalar,
+        aten.pow.Tensor_Scalar,
+        aten.pow.Tensor_Tensor,
+        aten.rsqrt.default,
+        aten.scatter_reduce.two,
+        aten.silu.default,
+        aten.sinc.default,
+        aten.special_expm1.default,
+    }
+
+
+def _by_number(node: Any) -> bool:
+    """Return whether halves are multiplied or divided by a number that is no half, or may be
+    none: a size, or a tensor without axes."""
+    from torch.ops import aten
+
+    if node.target not in (aten.mul.Tensor, aten.div.Tensor):
+        return False
+    return any(not _exact(x, node.meta["val"].dtype) for x in node.args)
+
+
+def _exact(x: Any, kind: Any) -> bool:
+    """Return whether an operand has no more digits than halves of this kind."""
+    import torch
+
+    value = x.meta["val"] if hasattr(x, "meta") else x
+    if isinstance(value, (int, float)):
+        return bool(value != value or torch.tensor(value, dtype=kind).item() == value)
+    return bool(getattr(value, "dtype", None) == kind)
+
+
+def _half(node: Any) -> bool:
+    import torch
+
+    value = getattr(node.meta.get("val"), "dtype", None)
+    return value in (torch.float16, torch.bfloat16)
+
+
+def _widen(graph: Any, node: Any) -> None:
+    """Compute a node in float32, and have the node itself round the result."""
+    import torch
+
+    cast = torch.ops.aten._to_copy.default
+
+    def wide(x: Any) -> Any:
+        if not hasattr(x, "meta") or not _half(x):
+            return x
+        made = graph.call_function(cast, (x,), {"dtype": torch.float32})
+        made.meta["val"] = x.meta["val"].to(torch.float32)
+        return made
+
+    with graph.inserting_before(node):
+        args = tuple(wide(x) for x in node.args)
+        inside = graph.call_function(node.target, args, dict(node.kwargs))
+    value = node.meta["val"]
+    inside.meta["val"] = value.to(torch.float32)
+    node.target, node.args, node.kwargs = cast, (inside,), {"dtype": value.dtype}
