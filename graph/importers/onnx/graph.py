@@ -102,7 +102,10 @@ class Graph:
         for node in nodes:
             label = f"operator {node.op_type} {node.name}".rstrip()
             if self.sequences.has(node):
-                plain = self.sequences.plain(node, label, values, self.versions.get("", 1))
+                version, first = self.versions.get("", 1), self.sequences.first(node)
+                tensors = [self._input(name, label, values) for name in node.input[first:]]
+                check_node(node, label, version, [None] * first + tensors)
+                plain = self.sequences.plain(node, label, values, version)
                 self.nodes(plain, values, uses, stated)
                 continue
             inputs = tuple(self._input(name, label, values) for name in node.input)
@@ -114,7 +117,7 @@ class Graph:
             return None
         if name in self.sequences.names:
             raise UnsupportedOperator(
-                f"{label} reads {name!r}, a sequence; only operators of sequences may"
+                f"{label} reads {name!r}, a sequence; a tensor may be there, as by SequenceAt"
             )
         if name not in values:
             raise ModelError(f"{label} reads {name!r}, which nothing before it gives")

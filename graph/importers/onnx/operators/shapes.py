@@ -67,7 +67,7 @@ def _constant_of_shape(call: Call) -> Value:
     shape = call.value(0)
     if isinstance(shape, np.ndarray):
         return call.define(shape.tolist(), lambda *_: number(value, str(value.dtype)))
-    return np.full(call.stated(NotKnown(0, call)), value)
+    return np.full(call.stated(call.not_known(0)), value)
 
 
 @operator("Range")
