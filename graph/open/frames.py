@@ -222,6 +222,10 @@ class _Description:
             for value, base in zip(loop.given(), same.given(), strict=True):
                 self.tokens.append(value.data is None or value.shape[1:] == base.shape[1:])
         self._values(network.outputs, there.outputs)
+        # A constant that is a result is given whole, and of an empty one the shape alone.
+        for value, base in zip(network.outputs, there.outputs, strict=True):
+            if value.data is not None and value.data.size:
+                self.tokens.append(value.shape == base.shape)
 
     def _values(self, values: Iterable[Value], base: Iterable[Value]) -> None:
         for value, other in zip(values, base, strict=True):
@@ -230,7 +234,7 @@ class _Description:
             self._base[value] = other
             if value.extent is not None:
                 self.extents[value] = self.number(value.extent)
-            if value.data is None:
+            if value.data is None or not value.data.size:  # nothing is laid out
                 self.shapes[value] = tuple(map(self.number, value.shape))
             else:
                 same = begins(value.data, other.data)

@@ -27,7 +27,7 @@ from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.open.frames import Frame, Number, frames
 from loopwright.graph.open.link import LinkedFrame, Linker
-from loopwright.graph.open.source import OpenSource
+from loopwright.graph.open.source import OpenSource, read_at
 from loopwright.graph.open.step_pool import StepPool
 from loopwright.graph.open.steps import StepCompiler
 from loopwright.graph.tasks import Work
@@ -142,7 +142,8 @@ def build_open_model(
     target = compiler.target
 
     def read(sizes: Mapping[str, int]) -> Work:
-        return read_model(source.model, source.inputs(sizes))
+        with read_at(sizes):
+            return read_model(source.model, source.inputs(sizes))
 
     found = frames(source.dims, read)
     with StepPool(compiler) as pool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.size import Dim, Size, dim, extent_at, merged
+from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name
 from loopwright.graph.importers.onnx.call import Array
@@ -63,6 +65,18 @@ class OpenSource:
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Inputs that the model is read for at some sizes: shapes, and arrays where given."""
         return _given(self.shapes, self.arrays, sizes)
+
+
+@contextmanager
+def read_at(sizes: Mapping[str, int]) -> Iterator[None]:
+    """Name the sizes in errors of a model that others of its sizes do not have."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(
+            f"the model cannot be read at {assigned(sizes)}, which the bounds of its dims allow: "
+            f"{error}"
+        ) from error
 
 
 def _given(
@@ -158,7 +172,11 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
     sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, beside, *some)]
     for _ in range(_ROUNDS):
         try:
-            greatest, *others = (_folded(model, values, shapes, arrays, s, varying) for s in sizes)
+            greatest = _folded(model, values, shapes, arrays, sizes[0], varying)
+            others = []
+            for each in sizes[1:]:
+                with read_at(each):
+                    others.append(_folded(model, values, shapes, arrays, each, varying))
         except ModelError:
             if not varying:
                 raise

@@ -65,6 +65,39 @@ def test_tensors_are_put_in_taken_out_and_joined(opset):
     check([*nodes, stacked], np.stack([-X, X], -1), opset=opset, **known)
 
 
+@pytest.mark.parametrize("place", [-2, -1, 0, 1, 2])
+def test_a_place_below_zero_counts_from_the_end_of_what_is_there(place):
+    nodes = [
+        node("Neg", "x", "n"),
+        node("Add", "x x", "d"),
+        node("SequenceConstruct", "x n", "s"),
+        node("SequenceInsert", "s d p", "t"),
+        node("ConcatFromSequence", "t", "y", axis=1),
+    ]
+    wanted = [X, -X]
+    wanted.insert(place, X + X)
+    check(nodes, np.concatenate(wanted, 1), p=place)
+
+
+def test_an_input_that_decides_what_is_in_a_sequence_is_fixed_to_the_array_that_is_given():
+    from onnx import TensorProto, helper
+
+    nodes = [node("SplitToSequence", "x p", "s", axis=1), node("SequenceAt", "s k", "y")]
+    made = model(nodes, k=-1)
+    made.graph.input.append(helper.make_tensor_value_info("p", TensorProto.INT64, [2]))
+    parts = np.array([2, 3])
+    built = build_model(made, {"x": X, "p": parts}, threads=1, check=False)
+    np.testing.assert_array_equal(built(X, parts), X[:, 2:])
+
+
+def test_a_size_at_which_a_sequence_has_no_such_place_is_named():
+    nodes = [node("SplitToSequence", "x", "s", axis=0), node("SequenceAt", "s k", "y")]
+    with pytest.raises(
+        ModelError, match=r"at n=1, which .* is 1, in a sequence of 1; it may be -1"
+    ):
+        build_model(model(nodes, "n", k=1), dims={"n": (1, 6)}, threads=1)
+
+
 def test_a_sequence_has_a_length():
     nodes = [
         node("SequenceConstruct", "x x x", "s"),
@@ -98,7 +131,21 @@ def test_parts_of_an_open_model_are_followed_too():
                 ("Cast", "m", "i"),
                 ("SequenceAt", "s i", "y"),
             ],
-            "'i' decides what is in a sequence, and is known at a call only",
+            "what 'i' holds decides what is computed, and it is known at a call only",
+        ),
+        (
+            [("SequenceConstruct", "x x", "s"), ("SequenceInsert", "s", "y")],
+            "has 1 inputs; it may",
+        ),
+        (
+            [("SequenceConstruct", "x x", "s"), ("SplitToSequence", "s", "y")],
+            "reads 's', a sequen",
+        ),
+        ([("SplitToSequence", "x none", "y")], "its parts are of 0"),
+        ([("SplitToSequence", "x x", "y")], "its input 1 is float32; it may be integers"),
+        (
+            [("SequenceConstruct", "x x", "s"), ("SequenceAt", "s several", "y")],
+            r"an input of it is \(2,\); it may be one number",
         ),
         ([("SequenceEmpty", "", "s"), ("ConcatFromSequence", "s", "y")], "of no tensors"),
     ],
@@ -107,4 +154,4 @@ def test_what_is_not_followed_is_refused_by_name(nodes, words):
     options = {"Cast": {"to": 7}, "ReduceMax": {"keepdims": 0}, "ConcatFromSequence": {"axis": 0}}
     made = [node(*each, **options.get(each[0], {})) for each in nodes]
     with pytest.raises(ModelError, match=words):
-        build_model(model(made, two=2), threads=1)
+        build_model(model(made, two=2, none=0, several=[0, 1]), threads=1)

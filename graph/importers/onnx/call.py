@@ -190,7 +190,7 @@ class Call:
             return None if default is None else np.asarray(default)
         given = self.inputs[number]
         if isinstance(given, Tensor):
-            raise NotKnown(number, self)
+            raise self.not_known(number)
         return given
 
     def required(self, number: int, default: Any = None) -> Array:
@@ -253,6 +253,10 @@ class Call:
             raise self.unsupported(
                 f"its input {number} is {self.shape(number)}; it may be {shape} here"
             )
+
+    def not_known(self, number: int) -> NotKnown:
+        """Error for an input whose elements must be known, and are not."""
+        return NotKnown(self.label, self.names[number], self.inputs[number])
 
     def unsupported(self, reason: str) -> UnsupportedOperator:
         """Error for a use that has no meaning here."""
@@ -318,10 +322,10 @@ class NotKnown(UnsupportedOperator):
     inputs: the names of the model's inputs that it follows from.
     """
 
-    def __init__(self, number: int, call: Call) -> None:
-        self.value, self.inputs = call.inputs[number], tuple[str, ...]()
+    def __init__(self, label: str, name: str, value: Value | None) -> None:
+        self.value, self.inputs = value, tuple[str, ...]()
         super().__init__(
-            f"{call.label}: what {call.names[number]!r} holds decides what is computed, and it is "
+            f"{label}: what {name!r} holds decides what is computed, and it is "
             "known at a call only; give the inputs that it follows from as arrays, and it is fixed"
         )
 

@@ -43,7 +43,7 @@ from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 from loopwright.graph.importers.onnx.loops import looped
-from loopwright.graph.importers.onnx.operators.shapes import few, of_numbers
+from loopwright.graph.importers.onnx.operators.shapes import few, of_numbers, repeated
 from loopwright.graph.importers.onnx.protos import described, needed, read_in, stated
 from loopwright.graph.importers.onnx.sequences import Sequences
 
@@ -102,7 +102,10 @@ class Graph:
         for node in nodes:
             label = f"operator {node.op_type} {node.name}".rstrip()
             if self.sequences.has(node):
-                plain = self.sequences.plain(node, label, values, self.versions.get("", 1))
+                version, first = self.versions.get("", 1), self.sequences.first(node)
+                tensors = [self._input(name, label, values) for name in node.input[first:]]
+                check_node(node, label, version, [None] * first + tensors)
+                plain = self.sequences.plain(node, label, values, version)
                 self.nodes(plain, values, uses, stated)
                 continue
             inputs = tuple(self._input(name, label, values) for name in node.input)
@@ -114,7 +117,7 @@ class Graph:
             return None
         if name in self.sequences.names:
             raise UnsupportedOperator(
-                f"{label} reads {name!r}, a sequence; only operators of sequences may"
+                f"{label} reads {name!r}, a sequence; a tensor may be there, as by SequenceAt"
             )
         if name not in values:
             raise ModelError(f"{label} reads {name!r}, which nothing before it gives")
@@ -148,14 +151,20 @@ class Graph:
         check_node(node, label, version, inputs)
         known = [x for x in inputs if not isinstance(x, Tensor)]
         varies = key in OPERATORS and not set(self.varying or ()).isdisjoint(node.output)
-        if not graphs and len(known) == len(inputs) and not varies:
+        is_known = len(known) == len(inputs)
+        # Of what reads no elements, the shape alone varies.
+        is_empty = varies and any(x is not None and not x.size for x in known)
+        if not graphs and is_known and (is_empty or not varies):
             try:
                 arrays = folded(node, known, version)
                 if inputs:
                     self.folded.update(zip(node.output, arrays))
                 if self.varying is not None:
                     self.marks[node.output[0]] = marked(node, known, self.marks, version)
-                return [_as_known(x) for x in arrays]
+                named = zip(node.output, arrays)
+                results = [_as_known(repeated(n, x) if is_empty else x) for n, x in named]
+                self.record(node.op_type.lower(), results)
+                return results
             except ModelError:  # the reference lacks it, or has a fault
                 if key not in OPERATORS:
                     raise
@@ -194,7 +203,7 @@ class Graph:
         try:
             made = rule(call)
         except ModelError:
-            if varies and len(known) == len(inputs):
+            if varies and is_known:
                 return [_as_known(x) for x in folded(node, known, version)]
             raise
         except LoopwrightError as error:  # of the notation's own checks
@@ -378,7 +387,9 @@ def _written(
             graph.folded[value.name] = out
             if few(out):
                 outputs[n] = of_numbers(value.name, out)
-                graph.record("numbers", [outputs[n]])
+            elif value.name in varying:
+                outputs[n] = repeated(value.name, out)
+            graph.record("numbers", [outputs[n]])
     extents = indexed(graph.definitions, set(tensors.values()))
     weights, known = graph.weights, graph.folded
     results = {id(x) for x in outputs}

@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 
 from loopwright.graph.errors import UnsupportedOperator
-from loopwright.graph.importers.onnx.call import Value, shape_of
+from loopwright.graph.importers.onnx.call import NotKnown, Value, shape_of
 
+_READING = (
+    "ConcatFromSequence",
+    "SequenceAt",
+    "SequenceErase",
+    "SequenceInsert",
+    "SequenceLength",
+)
+"""Operators whose first input is a sequence."""
 _ADDED = 13
 """The version of ONNX since which parts and axes are inputs."""
 
@@ -28,6 +36,10 @@ class Sequences:
         """Return whether a node is an operator of sequences, or passes one on."""
         passed = node.op_type == "Identity" and node.input[0] in self.names
         return not node.domain and (passed or node.op_type in OPERATORS)
+
+    def first(self, node: Any) -> int:
+        """The number of the first input that is a tensor; one before it is a sequence."""
+        return int(node.op_type in ("Identity", *_READING) and len(node.input) > 0)
 
     def plain(self, node: Any, label: str, values: dict[str, Value], version: int) -> list[Any]:
         """The ordinary nodes that stand for a node; a sequence that it gives is kept here."""
@@ -67,21 +79,27 @@ class _Use:
             return None
         value = self.values[self.node.input[number]]
         if not isinstance(value, np.ndarray):
-            raise UnsupportedOperator(
-                f"{self.label}: {self.node.input[number]!r} decides what is in a sequence, and is "
-                "known at a call only; give the inputs that it follows from as arrays"
-            )
+            raise NotKnown(self.label, self.node.input[number], value)
         return value
 
-    def place(self, number: int, length: int, default: int) -> int:
-        """A place in a sequence, counted from the front."""
+    def place(self, number: int, length: int, last: int, default: int) -> int:
+        """A place in a sequence, counted from the front, and no further than the `last`."""
         known = self.known(number)
-        place = default if known is None else int(known.reshape(-1)[0])
-        if not -length <= place < length:
+        place = default if known is None else self.integer(known)
+        if not -length <= place <= last:
+            allowed = f"; it may be {-length} to {last}" if last >= 0 else ""
             raise UnsupportedOperator(
-                f"{self.label}: its place is {place}, in a sequence of {length}"
+                f"{self.label}: its place is {place}, in a sequence of {length}{allowed}"
             )
-        return place % length
+        return place + length if place < 0 else place
+
+    def integer(self, known: np.ndarray[Any, Any]) -> int:
+        """The only element of an input."""
+        if known.size != 1:
+            raise UnsupportedOperator(
+                f"{self.label}: an input of it is {known.shape}; it may be one number"
+            )
+        return int(known.reshape(-1)[0])
 
     def attribute(self, name: str, default: int) -> int:
         """An attribute that is an integer."""
@@ -109,14 +127,14 @@ def _construct(use: _Use) -> list[Any]:
 
 def _insert(use: _Use) -> list[Any]:
     names = use.given()
-    names.insert(use.place(2, len(names) + 1, len(names)), use.node.input[1])
+    names.insert(use.place(2, len(names), len(names), len(names)), use.node.input[1])
     use.give(names)
     return []
 
 
 def _erase(use: _Use) -> list[Any]:
     names = use.given()
-    del names[use.place(1, len(names), -1)]
+    del names[use.place(1, len(names), len(names) - 1, -1)]
     use.give(names)
     return []
 
@@ -125,7 +143,8 @@ def _at(use: _Use) -> list[Any]:
     from onnx import helper
 
     names = use.given()
-    return [helper.make_node("Identity", [names[use.place(1, len(names), 0)]], use.node.output)]
+    place = use.place(1, len(names), len(names) - 1, 0)
+    return [helper.make_node("Identity", [names[place]], use.node.output)]
 
 
 def _length(use: _Use) -> list[Any]:
@@ -150,6 +169,8 @@ def _joined(use: _Use) -> list[Any]:
 def _split(use: _Use) -> list[Any]:
     """Parts of an axis; without that axis where no lengths are said, and it is not to be kept."""
     x, parts = use.node.input[0], use.known(1)
+    if not x:
+        raise UnsupportedOperator(f"{use.label}: its input 0 is left out")
     axis, shape = use.attribute("axis", 0), shape_of(use.values[x])
     if not -len(shape) <= axis < len(shape):
         raise UnsupportedOperator(f"{use.label}: its axis is {axis}, of {len(shape)} axes")
@@ -157,7 +178,11 @@ def _split(use: _Use) -> list[Any]:
     if parts is not None and parts.ndim:
         lengths = parts.tolist()
     else:
-        step = 1 if parts is None else max(int(parts), 1)
+        step = 1 if parts is None else use.integer(parts)
+        if step < 1:
+            raise UnsupportedOperator(
+                f"{use.label}: its parts are of {step}; allowed is 1 or more"
+            )
         lengths = [min(step, extent - start) for start in range(0, extent, step)]
     names = use.new(len(lengths))
     use.give(names)

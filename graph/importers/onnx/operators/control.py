@@ -14,7 +14,6 @@ from loopwright.graph.importers.onnx.call import (
     Array,
     Call,
     Iterations,
-    NotKnown,
     Results,
     Value,
     operator,
@@ -44,11 +43,11 @@ def _if(call: Call) -> list[Value]:
     try:
         both = [call.branch(call.get(name), []) for name in ("then_branch", "else_branch")]
     except UnsupportedOperator as reason:  # perhaps the branch that is never taken
-        raise NotKnown(0, call) from reason
+        raise call.not_known(0) from reason
     made: list[Value] = []
     for one, other in zip(*both, strict=True):
         if shape_of(one) != shape_of(other) or str(one.dtype) != str(other.dtype):
-            raise NotKnown(0, call)
+            raise call.not_known(0)
         flat = reshaped(call, condition, ())
         made.append(call.broadcast([flat, one, other], f.where))
     return made
@@ -73,7 +72,7 @@ def _loop(call: Call) -> list[Value]:
             if most is not None and not outs:
                 return _masked(call, going, states, range(count, most))
             if not count:
-                raise NotKnown(1, call)
+                raise call.not_known(1)
             raise call.unsupported(
                 "what its body computes at a call ends it: give a trip count, and no outputs "
                 "besides the states"
@@ -125,7 +124,7 @@ def _as_loop(
                 body, [row[0], np.array(True), *(now[n] for n in range(len(states)))]
             )
             if not known and (isinstance(on, Tensor) or not on.all()):
-                raise NotKnown(1, call)
+                raise call.not_known(1)
             return [results[n] for n in own], results[len(states) :]
 
         read = [(x, False) for x in (np.arange(count, dtype=np.int64), *rows.values())]

@@ -60,6 +60,13 @@ def of_numbers(name: str, array: np.ndarray[Any, Any]) -> Tensor:
     return define(name, array.shape, body)
 
 
+def repeated(name: str, array: np.ndarray[Any, Any]) -> Value:
+    """A known value as a tensor where all elements are one number, whatever its extents are."""
+    if not array.size or (array != array.flat[0]).any():
+        return array
+    return define(name, array.shape, lambda *_: number(array.flat[0], str(array.dtype)))
+
+
 @operator("ConstantOfShape")
 def _constant_of_shape(call: Call) -> Value:
     """Known elements, but for a result of open shape, which a call computes."""
@@ -67,7 +74,7 @@ def _constant_of_shape(call: Call) -> Value:
     shape = call.value(0)
     if isinstance(shape, np.ndarray):
         return call.define(shape.tolist(), lambda *_: number(value, str(value.dtype)))
-    return np.full(call.stated(NotKnown(0, call)), value)
+    return np.full(call.stated(call.not_known(0)), value)
 
 
 @operator("Range")
