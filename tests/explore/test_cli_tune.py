@@ -355,7 +355,7 @@ def test_a_search_that_is_told_to_end_keeps_what_it_measured_and_leaves_nothing_
 def test_a_search_whose_terminal_is_closed_keeps_what_it_measured(tmp_path):
     ours, theirs = os.openpty()
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
-    with searching(tmp_path, **streams, preexec_fn=os.setsid) as process:
+    with searching(tmp_path, **streams, preexec_fn=of_a_terminal) as process:
         os.close(theirs)
         os.close(ours)  # which is no terminal of a session: nobody tells but the shell
         process.send_signal(signal.SIGHUP)
@@ -363,6 +363,12 @@ def test_a_search_whose_terminal_is_closed_keeps_what_it_measured(tmp_path):
         process.wait(60)
     assert process.returncode == 0
     assert_kept(tmp_path)
+
+
+def of_a_terminal():
+    """Have a session, and hear of its end, also where these tests run under nohup."""
+    os.setsid()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @contextmanager
@@ -378,8 +384,11 @@ def searching(folder, **options):
         **options,
     )
     with process:
-        interpreter.until_measured(folder / "t.db")
-        yield process
+        try:
+            interpreter.until_measured(folder / "t.db")
+            yield process
+        finally:
+            process.kill()  # or a test that fails waits for it
 
 
 def assert_kept(folder):
