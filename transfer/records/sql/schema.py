@@ -29,8 +29,9 @@ def layout_of(connection: Connection) -> int | None:
     """The layout of a database; None if it is empty. Raises `RecordError` for one that is
     foreign, damaged, or of a newer version of Loopwright."""
     found = inspect(connection)
-    if not found.has_table(VERSIONS):
-        if tables := found.get_table_names():
+    tables = found.get_table_names()  # one look: others may make a store meanwhile
+    if VERSIONS not in tables:
+        if tables:
             raise RecordError(
                 f"it is a database of another program, with {', '.join(sorted(tables)[:4])}; "
                 "give the path of a record store, or of a new file"
