@@ -6,6 +6,7 @@ import random
 import sqlite3
 
 import pytest
+from sqlalchemy import create_engine, event
 
 from loopwright.schedule.sketch.naming import Derivation, SketchName, Step
 from loopwright.schedule.sketch.sketch import Config
@@ -211,6 +212,20 @@ def test_a_database_of_another_program_is_refused_and_kept(path):
     with pytest.raises(RecordError, match="another program, with bookmarks"):
         RecordStore(path).add(SOME)
     assert path.read_bytes() == before
+
+
+def test_a_store_that_another_makes_meanwhile_is_no_database_of_another_program(path):
+    made = []
+
+    def make(*_):
+        if not made:
+            made.append(RecordStore(path))
+            made[0].add(SOME)
+
+    with create_engine(f"sqlite:///{path}").connect() as connection:
+        event.listen(connection, "after_cursor_execute", make)
+        assert schema.layout_of(connection) in (None, LAYOUT)
+    made[0].close()
 
 
 def test_a_folder_and_a_missing_folder_are_refused(tmp_path):
