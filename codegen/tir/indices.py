@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import tirx
 
+from loopwright.codegen.tir.bindings import dtype_of
 from loopwright.dsl.errors import BuildError
 from loopwright.schedule.tree.formula import Formula, bounds, divisor
 from loopwright.schedule.tree.grammar import (
@@ -92,7 +93,7 @@ class Indices:
             return value % divisor if remainder else value // divisor
         if self._greatest(term.value) > MOST_ELEMENTS:
             divide = tirx.floormod if remainder else tirx.floordiv
-            wide = divide(self._wide(term.value), tirx.Cast("int64", expression(divisor)))
+            wide = divide(self._wide(term.value), _wide(divisor))
             return tirx.Cast("int32", wide)
         return self.divided(value, divisor, remainder, self.range(term.value)[0])
 
@@ -113,16 +114,15 @@ class Indices:
 
     def _wide(self, x: Linear) -> Any:
         """An index expression that 32 bits may not hold; its variables and quotients they do."""
-        total: Any = self._wide_size(x.const)
+        const, parts = self.size(x.const), list[Any]()
         for term, coefficient in x.terms:
             value = self.known[term].value if isinstance(term, Var) else self._divided(term)
-            value = tirx.Cast("int64", expression(value))
-            total = tirx.Add(tirx.Mul(value, self._wide_size(coefficient)), total)
-        return total
-
-    def _wide_size(self, x: Column) -> Any:
-        value = self.size(x)
-        return tirx.IntImm("int64", value) if isinstance(value, int) else tirx.Cast("int64", value)
+            factor = self.size(coefficient)
+            if isinstance(const, int) and isinstance(value, int) and isinstance(factor, int):
+                const += value * factor
+            else:
+                parts.append(_wide(value) * _wide(factor))
+        return sum(parts, _wide(const))
 
     def range(self, x: Linear) -> tuple[int, int]:
         """The least and the greatest value that it may have."""
@@ -189,18 +189,21 @@ class Indices:
         """The place in flat storage."""
         if clamped:
             return self._clamped_offset(buffer, index)
-        return self.linear(self.flat(buffer, index))
+        place = self.flat(buffer, index)
+        # LLVM counts in 64 bits where the code does, and extends 32 bits at every load where not.
+        return self._wide(place) if self.sizes else self.linear(place)
 
     def _clamped_offset(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
         begin = self._begins.get(buffer.name)
         total: Any = 0
+        typed = _wide if self.sizes else expression
         for position, size in zip(index, buffer.shape, strict=True):
             at, (low, high) = self.linear(position), self.range(position)
             if low < 0:
-                at = tirx.Max(expression(at), number(0))
+                at = tirx.Max(typed(at), typed(0))
             if high >= bounds(size)[0]:
-                at = tirx.Min(expression(at), expression(self.size(size) - 1))
-            total = total * self.size(size) + at
+                at = tirx.Min(typed(at), typed(self.size(size) - 1))
+            total = total * typed(self.size(size)) + at
         return total if begin is None else total + self.known[begin].value
 
 
@@ -221,6 +224,15 @@ def flat_buffer(
 
 def _magnitude(x: Column) -> int:
     return max(map(abs, bounds(x)))
+
+
+def _wide(value: Any) -> Any:
+    """A value in 64 bits."""
+    if isinstance(value, int):
+        return tirx.IntImm("int64", value)
+    if isinstance(value, tirx.Cast) and dtype_of(value.value) == "int64":  # it was narrowed
+        return value.value
+    return value if dtype_of(value) == "int64" else tirx.Cast("int64", value)
 
 
 def number(value: int) -> Any:
