@@ -88,7 +88,7 @@ def emit(
     With one thread nothing is parallel. Without `own`, it needs nothing of our run-time but what
     TVM's has too.
     """
-    sizes = {d.name: tirx.Var(d.name, "int32") for d in dims}
+    sizes = {d: tirx.Var(d.name, "int32") for d in dims}
     emitter = _Emitter(arguments, target, own, sizes)
     code = emitter.thread(body)
     stmt = sequence([*emitter.at.bindings, code])
@@ -126,7 +126,7 @@ class _Emitter:
         arguments: tuple[Buffer, ...],
         target: Target,
         own: bool,
-        sizes: Mapping[str, Any],
+        sizes: Mapping[Dim, Any],
     ) -> None:
         self.threads = target.threads
         self.own, self.caches = own, target.l2_bytes * target.threads
@@ -190,7 +190,9 @@ class _Emitter:
         if self.bit_loops.has(loop):
             return self.bit_loops.loop(loop, var, self.statements)
         before, first = self.bit_loops.ahead(loop, var, self.at.let)
-        self.at.known[loop.var] = KnownValue(var, 0, max(bounds(loop.extent)[1] - 1, 0))
+        self.at.known[loop.var] = KnownValue(
+            var, 0, max(bounds(loop.extent)[1] - 1, 0), last=loop.extent - 1
+        )
         body = self.statements(loop.body)
         if not body:  # hints, which no C source has
             return []

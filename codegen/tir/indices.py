@@ -11,7 +11,8 @@ from tvm import tirx
 
 from loopwright.codegen.tir.bindings import dtype_of
 from loopwright.dsl.errors import BuildError
-from loopwright.schedule.tree.formula import Formula, bounds, divisor
+from loopwright.dsl.size import Dim
+from loopwright.schedule.tree.formula import Formula, bounds, divisor, never_negative
 from loopwright.schedule.tree.grammar import (
     Buffer,
     Column,
@@ -27,12 +28,18 @@ from loopwright.schedule.tree.grammar import (
 @dataclass(frozen=True)
 class KnownValue:
     """Value of a variable: an expression, the range of its values, and a number that divides them
-    all (0 where they are 0)."""
+    all (0 where they are 0). Of open sizes `last` is the greatest at each, a formula."""
 
     value: Any
     low: int
     high: int
     step: int = 1
+    last: Column | None = None
+
+    @property
+    def greatest(self) -> Column:
+        """The greatest value, at each size where that is known."""
+        return self.high if self.last is None else self.last
 
 
 ZERO = KnownValue(0, 0, 0, 0)
@@ -55,8 +62,11 @@ class Indices:
     `sizes` has the variable of every dim. Formulas of these are computed once, by `bindings`.
     """
 
-    def __init__(self, truncating: bool = False, sizes: Mapping[str, Any] | None = None) -> None:
-        self.sizes = dict(sizes or {})
+    def __init__(
+        self, truncating: bool = False, sizes: Mapping[Dim, Any] | None = None
+    ) -> None:
+        self.dims = tuple(sizes or ())
+        self.sizes = {d.name: var for d, var in (sizes or {}).items()}
         self.bindings: list[Any] = []
         self._formulas: dict[Formula, Any] = {}
         self.known: dict[Var, KnownValue] = {}
@@ -160,9 +170,11 @@ class Indices:
         """Make a `Let` known. Returns the statement that binds its variable, if it needs one."""
         value, limit = self.linear(let.value), self.size(let.limit)
         (low, high), (least, most) = self.range(let.value), bounds(let.limit)
-        clips = high > least
+        greatest = self._greatest_of(let.value)
+        clips = high > least and not self._fits(greatest, let.limit)
         step = math.gcd(self.step(let.value), divisor(let.limit) if clips else 0)
-        known = min(low, least), min(high, most), step
+        last = let.limit if clips else greatest
+        known = min(low, least), min(high, most), step, last if self.dims else None
         if isinstance(value, int) and (isinstance(limit, int) or not clips):
             self.known[let.var] = KnownValue(min(value, limit) if clips else value, *known)
             return []
@@ -173,6 +185,21 @@ class Indices:
         self.known[let.var] = KnownValue(var, *known)
         clipped = tirx.Min(expression(value), expression(limit)) if clips else value
         return [tirx.Bind(var, clipped)]
+
+    def _greatest_of(self, x: Linear) -> Column | None:
+        """The greatest value at each size; None where that is not known."""
+        total = x.const
+        for term, coefficient in x.terms:
+            if not isinstance(term, Var) or bounds(coefficient)[0] < 0:
+                return None
+            total = self.known[term].greatest * coefficient + total
+        return total
+
+    def _fits(self, greatest: Column | None, limit: Column, where: Column = 1) -> bool:
+        """Return whether the greatest value is within a limit at each size, where one is 1."""
+        if greatest is None or not self.dims:
+            return False
+        return never_negative(limit - greatest, self.dims, where)
 
     def begin(self, buffer: Buffer, at: Any, most: int) -> None:
         """Offset of a buffer in its storage: a variable of at most some value."""

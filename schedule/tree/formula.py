@@ -8,7 +8,7 @@ for as many sizes as are asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 
 EXTREMES = ("min", "max")
+_MOST_TRIED = 1 << 16  # sizes at which a number is worked out
 _Whole = int | np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -154,6 +155,19 @@ def bounds(x: Any) -> tuple[int, int]:
 def divisor(x: Any) -> int:
     """A number that divides all values of a formula; of a number, its magnitude."""
     return x.step if isinstance(x, Formula) else abs(int(x))
+
+
+def never_negative(x: Formula | int, dims: Sequence[Dim], where: Formula | int = 1) -> bool:
+    """Return whether a number is at least 0 at all sizes at which `where` is at least 1. It may
+    say no of what follows many dims."""
+    if bounds(x)[0] >= 0 or not isinstance(x, Formula):
+        return bounds(x)[0] >= 0
+    names = x.dims() | (where.dims() if isinstance(where, Formula) else frozenset())
+    own = [np.arange(d.low, d.high + 1, d.multiple) for d in dims if d.name in names]
+    if math.prod(map(len, own)) > _MOST_TRIED:
+        return False
+    sizes = dict(zip((d.name for d in dims if d.name in names), np.ix_(*own)))
+    return bool(np.all((x.at(sizes) >= 0) | (evaluated(where, sizes) < 1)))
 
 
 def evaluated(x: Any, sizes: Mapping[str, _Whole]) -> Any:
