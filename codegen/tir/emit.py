@@ -132,7 +132,7 @@ class _Emitter:
         self.own, self.caches = own, target.l2_bytes * target.threads
         self.registers = target.vector_registers * target.vector_bytes
         self.stack: list[Any] = []  # what the code of the thread at hand begins with
-        self.at = Indices(sizes=sizes)
+        self.at = Indices(truncating=bool(sizes), sizes=sizes)
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
         self.group: RowGroup | None = None  # of neighbouring rows, where they are stored together
@@ -315,9 +315,10 @@ class _Emitter:
             rest = math.prod(sizes[place + 1 :])
             # The outermost one needs no remainder, but without it LLVM's strength reduction takes
             # so many registers for what counts with that loop that inner ones spill theirs.
-            at = tirx.floormod(tirx.floordiv(counter, expression(rest)), expression(size))
+            at = self.at.divided(self.at.divided(counter, rest, False), size, True)
             last = bounds(each.extent)[1] - 1
-            self.at.known[each.var] = KnownValue(at if last else 0, 0, last)
+            known = KnownValue(at if last else 0, 0, last, last=each.extent - 1)
+            self.at.known[each.var] = known
         each_thread = self.thread(chain[-1].body)
         if most == 1:
             return [each_thread]

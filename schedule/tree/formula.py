@@ -157,17 +157,16 @@ def divisor(x: Any) -> int:
     return x.step if isinstance(x, Formula) else abs(int(x))
 
 
-def never_negative(x: Formula | int, dims: Sequence[Dim], where: Formula | int = 1) -> bool:
-    """Return whether a number is at least 0 at all sizes at which `where` is at least 1. It may
-    say no of what follows many dims."""
+def never_negative(x: Formula | int, dims: Sequence[Dim]) -> bool:
+    """Return whether a number is at least 0 at every size. It may say no where it follows several
+    dims, of too many sizes to try."""
     if bounds(x)[0] >= 0 or not isinstance(x, Formula):
         return bounds(x)[0] >= 0
-    names = x.dims() | (where.dims() if isinstance(where, Formula) else frozenset())
-    own = [np.arange(d.low, d.high + 1, d.multiple) for d in dims if d.name in names]
-    if math.prod(map(len, own)) > _MOST_TRIED:
+    own = [d for d in dims if d.name in x.dims()]
+    if math.prod((d.high - d.low) // d.multiple + 1 for d in own) > _MOST_TRIED:
         return False
-    sizes = dict(zip((d.name for d in dims if d.name in names), np.ix_(*own)))
-    return bool(np.all((x.at(sizes) >= 0) | (evaluated(where, sizes) < 1)))
+    values = np.ix_(*(np.arange(d.low, d.high + 1, d.multiple) for d in own))
+    return bool(np.all(x.at(dict(zip((d.name for d in own), values))) >= 0))
 
 
 def evaluated(x: Any, sizes: Mapping[str, _Whole]) -> Any:

@@ -1,0 +1,61 @@
+"""Code of open sizes computes in its loops what follows from them, and nothing else again."""
+
+import re
+
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.open.build import default_configs
+from loopwright.codegen.tir.emit import emit
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.size import Dim
+from loopwright.schedule.open.program import open_program
+from loopwright.schedule.tree.formula import Formula, never_negative
+from tests.targets import AVX512_LARGE
+
+
+def softmax(n):
+    return lw.ops.softmax(lw.tensor("X", (8, n)))
+
+
+def product(n):
+    return lw.ops.batch_matmul(lw.tensor("P", (2, n, n)), lw.tensor("V", (2, n, 24)))
+
+
+@pytest.fixture(params=[softmax, product])
+def code(request):
+    """The code of a default program of lengths from 1 to 300, made for 50."""
+    work = lw.workload(request.param(lw.dim("n", 1, 300)))
+    config = next(default_configs(work, AVX512_LARGE, Numerics.STANDARD, {"n": 50}))
+    made = open_program(work, AVX512_LARGE, config, {"n": 50})
+    arguments = (*made.tree.inputs, *made.tree.prepared, *made.tree.outputs)
+    return emit("main", arguments, made.tree.body, made.target, dims=made.dims).script()
+
+
+def test_places_are_sums_of_64_bits(code):
+    widened = re.findall(r"""Cast\("int64", ([^()]*)\)""", code)
+    assert widened
+    assert not [part for part in widened if re.search(r"[+*]", part)]
+
+
+def test_only_the_last_tile_of_an_axis_has_a_limit(code):
+    limited = re.findall(r"(\w+): T.let\[T.int32\] = T.min", code)
+    assert limited
+    assert all("_base" in name for name in limited)
+
+
+def test_a_number_is_looked_at_for_every_size():
+    dims = [Dim("n", 1, 50, 1), Dim("m", 2, 40, 2)]
+    n, m = map(Formula.of, dims)
+    tiles, last = (n + 7) // 8, (n - 1) // 8
+    assert never_negative(last + 1 - tiles, dims)
+    assert not never_negative(last - tiles, dims)
+    assert never_negative(m // 2 * 2 - m, dims)
+    assert not never_negative(m - n, dims)
+    assert never_negative(m + 48 - n, dims)
+
+
+def test_numbers_of_too_many_sizes_are_not_looked_at():
+    dims = [Dim("n", 1, 4096, 1), Dim("m", 1, 4096, 1)]
+    n, m = map(Formula.of, dims)
+    assert not never_negative((n + m) // 2 * 2 - n - m + 1, dims)
