@@ -11,8 +11,10 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from loopwright.dsl.size import Dim
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.open.choice import Choice, Lines, cells, middles
+from loopwright.explore.open.proposals import proposals
 from loopwright.explore.open.tuned import OpenTuned, Sizes
 from loopwright.explore.search import TuneOptions, search
 from loopwright.explore.stopwatch import Stopwatch
@@ -43,10 +46,11 @@ from loopwright.schedule.open.cover import (
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.program import OpenProgram, open_program
 from loopwright.schedule.sketch.sketch import Config
+from loopwright.temporary import TemporaryFolder
 
 _SEARCHED, _MOST_SEARCHED = 5, 9  # sizes
 _BEST = 3  # configs of each search that are tried at other sizes
-_BETWEEN = 2  # times as large: from one size whose default config is tried to the next
+_BETWEEN = 2  # times as large: from one size to the next for which configs are chosen unsearched
 _FEW = 8  # rows, of which one register tile may hold all
 _LEAST_MINUTES = 0.2  # of one search: with fewer in all, fewer sizes are searched
 _ENOUGH_MINUTES = 0.7  # of one search: with more, more sizes are
@@ -79,7 +83,11 @@ def tune_open(
             f"the programs of a workload with dims are timed as one library, which {device.name} "
             "cannot do: tune workload.at(…) there, or all of it on this machine"
         )
-    return _OpenTuning(workload, device, budget, options, sizes, watch or Stopwatch()).run()
+    with ExitStack() as stack:
+        if options.records is None and budget.trials:  # a search learns from those before it
+            folder = stack.enter_context(TemporaryFolder())
+            options = replace(options, records=Path(folder) / "tuning.db")
+        return _OpenTuning(workload, device, budget, options, sizes, watch or Stopwatch()).run()
 
 
 class _OpenTuning:
@@ -158,8 +166,8 @@ class _OpenTuning:
         return list(programs.values())
 
     def _configs(self) -> Iterator[tuple[Sizes, Config]]:
-        """The best config of each search, then the default ones there and at sizes between, then
-        the next best."""
+        """The best config of each search, then the default ones there, then what a model chooses
+        at sizes between and the default ones of these, then the next best."""
         ranked = []
         for sizes, found in self.searches:
             best = sorted(found.history, key=lambda m: m.cost)
@@ -168,6 +176,9 @@ class _OpenTuning:
         yield from ((sizes, configs[0]) for sizes, configs in ranked)
         for sizes, _ in ranked:
             yield from ((sizes, config) for config in self._defaults(sizes))
+        if self.budget.trials and not self.interrupted:
+            between = spread(self.workload.dims, _BETWEEN)
+            yield from proposals(self.workload, between, self.target, self.options)
         for sizes in self._between():
             yield from ((sizes, config) for config in itertools.islice(self._defaults(sizes), 1))
         for rank in range(1, _BEST):

@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.codegen.target import resolve
 from loopwright.costmodel.models import time_model
 from loopwright.dsl.errors import ConfigError, RangeError
-from loopwright.explore.budget import Interrupted, TuningError
+from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.open import choice
 from loopwright.explore.open import tune as open_tune
+from loopwright.explore.open.proposals import proposals
 from loopwright.explore.open.tuned import OpenTuned
+from loopwright.explore.search import TuneOptions, search
 from loopwright.measure import open_programs
+from loopwright.measure.local import LocalDevice
+from loopwright.schedule.space import space
 from tests.brief import brief
 
 
@@ -182,3 +187,36 @@ def test_default_schedules_serve_where_what_was_found_has_no_form_for_other_size
     made = lw.tune(dense(), trials=2, minutes=5, **OPTIONS)
     x, w = np.ones((9, 24), "float32"), np.ones((32, 24), "float32")
     np.testing.assert_allclose(made.library(x, w), np.full((9, 32), 24.0))
+
+
+def test_a_model_that_learned_from_the_searches_chooses_a_config_between_them(tmp_path):
+    target = resolve("cpu", 2)
+    options = TuneOptions(records=tmp_path / "r.db")
+    with LocalDevice(target) as device:
+        search(dense().at(n=64), device, Budget(trials=4), options)
+    sizes = [{"n": 4}, {"n": 130}]
+    chosen = list(proposals(dense(), sizes, target, options))
+    assert [each for each, _ in chosen] == sizes
+    assert all(config in space(dense().at(**each), target) for each, config in chosen)
+    assert chosen == list(proposals(dense(), sizes, target, options))
+
+
+@pytest.mark.parametrize("options", [{"transfer": None}, {"records": None}])
+def test_no_model_chooses_where_it_is_left_out(options, tmp_path):
+    given = replace(TuneOptions(records=tmp_path / "r.db"), **options)
+    assert not list(proposals(dense(), [{"n": 4}], resolve("cpu", 2), given))
+
+
+def test_searches_without_records_learn_from_each_other(monkeypatch):
+    stores = []
+
+    def searched(workload, device, budget, options):
+        stores.append(options.records)
+        assert options.records.parent.is_dir()
+        return search(workload, device, budget, options)
+
+    monkeypatch.setattr(open_tune, "search", searched)
+    lw.tune(dense(), trials=4, **OPTIONS)
+    assert len(stores) == 2
+    assert len(set(stores)) == 1
+    assert not stores[0].parent.exists()
