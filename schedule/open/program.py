@@ -29,6 +29,7 @@ from loopwright.schedule.open.prepared import check_prepared
 from loopwright.schedule.open.retarget import check_values, divides, retargeted
 from loopwright.schedule.open.unify import Structure, Unification, Unified, drawn
 from loopwright.schedule.program.nest import extent, in_place
+from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch, unrolls
 from loopwright.schedule.space import find_sketch
@@ -37,6 +38,7 @@ from loopwright.schedule.tree.grammar import Tree
 from loopwright.schedule.tree.verifier import holds, legal
 
 _TILE, _UNROLL, _BLOCK = "tile", "unroll", "block"
+_BLOCKS = 16  # for each thread, of which a quarter is left at a quarter of the size
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def _general(
     sizes = dict(made_for)
     sketch = find_sketch(workload.at(**sizes), target, config.sketch)
     whole = _undivided(workload, target, config, sketch, sizes)
-    return rolled(workload, target, whole, sketch)
+    return rolled(workload, target, _finer(whole, target, sketch), sketch)
 
 
 @dataclass(eq=False)
@@ -232,6 +234,26 @@ def _undivided(
                     name, size = f"{_BLOCK}{place}_{leader}", tile.get(axis, 1)
                     if name in values and values[name][0] * size >= extent(axis):
                         values[name] = (max(values[name][0], -(-extent(same) // size)),)
+    return replace(config, values=tuple(values.items()))
+
+
+def _finer(config: Config, target: Target, sketch: Sketch) -> Config:
+    """A config with many blocks of what is read once, where it has some. So many as are even for
+    the threads at one size are not at smaller ones, where fewer are left."""
+    values = dict(config.values)
+    read_again = {
+        leader
+        for nest, leader in zip(sketch.nests, sketch.knobs_of, strict=True)
+        if nest.packed or has_reuse(nest.nest)
+    }
+    for nest, leader in zip(sketch.nests, sketch.knobs_of, strict=True):
+        tile = dict(zip(nest.tile, values.get(f"{_TILE}{leader}", ())))
+        for place, axis in enumerate(nest.nest.axes):
+            name, tiles = f"{_BLOCK}{place}_{leader}", -(-extent(axis) // tile.get(axis, 1))
+            if name in values and values[name][0] < tiles and leader not in read_again:
+                most = max(1, tiles // (_BLOCKS * target.threads))
+                values[name] = (min(values[name][0], most),)
+                break
     return replace(config, values=tuple(values.items()))
 
 

@@ -59,3 +59,13 @@ def test_numbers_of_too_many_sizes_are_not_looked_at():
     dims = [Dim("n", 1, 4096, 1), Dim("m", 1, 4096, 1)]
     n, m = map(Formula.of, dims)
     assert not never_negative((n + m) // 2 * 2 - n - m + 1, dims)
+
+
+def test_what_is_read_once_has_blocks_enough_for_all_threads_at_smaller_sizes():
+    n = lw.dim("n", 1, 512)
+    work = lw.workload(lw.ops.gelu(lw.tensor("X", (n, 3072))))
+    config = next(default_configs(work, AVX512_LARGE, Numerics.STANDARD, {"n": 128}))
+    made = open_program(work, AVX512_LARGE, config, {"n": 128})
+    blocks = made.tree.body[0].extent
+    assert blocks.at({"n": 32}) >= 4 * AVX512_LARGE.threads
+    assert open_program(work, AVX512_LARGE, made.config, {"n": 128}) == made
