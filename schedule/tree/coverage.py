@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +39,7 @@ def left_out(writes: Sequence[Write]) -> Any:
     """
     if len({len(axes) for axes, _ in writes}) > 1:
         return False
-    missing: Any = ~np.any(np.broadcast_arrays(False, *(reached for _, reached in writes)), axis=0)
+    missing: Any = np.logical_not(functools.reduce(operator.or_, (r for _, r in writes), False))
     for same in zip(*(axes for axes, _ in writes), strict=True):
         low: Column = _NONE
         high: Column = -1

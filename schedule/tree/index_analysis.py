@@ -3,6 +3,7 @@ divides them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,8 +36,8 @@ class IndexAnalysis:
     def let(self, var: Var, value: Linear, limit: Column) -> None:
         """Bind `var = min(value, limit)`."""
         low, high = self.range(value)
-        clips = np.greater(high, limit) * 1
-        step = np.gcd(self.step(value), np.multiply(limit, clips))
+        clips = (high > limit) * 1
+        step = _gcd(self.step(value), limit * clips)
         self.known[var] = ValueRange(least(low, limit), least(high, limit), step)
         self.clipped[var] = value
 
@@ -51,9 +52,9 @@ class IndexAnalysis:
 
     def step(self, x: Linear) -> Column:
         """A number that divides every value."""
-        result: Column = np.abs(x.const)
+        result: Column = abs(x.const)
         for term, coefficient in x.terms:
-            result = np.gcd(result, coefficient * self._term_step(term))
+            result = _gcd(result, coefficient * self._term_step(term))
         return result
 
     def gap(self, x: Linear) -> Column:
@@ -63,7 +64,7 @@ class IndexAnalysis:
         gaps: list[Column] = []
         for term, coefficient in x.terms:
             low, high = self._term_range(term)
-            times: Column = np.abs(coefficient)
+            times: Column = abs(coefficient)
             spans.append(times * (high - low))
             gaps.append(least(times * self._term_gap(term), spans[-1]))
         result: Column = 0
@@ -80,7 +81,7 @@ class IndexAnalysis:
         if isinstance(term, Var):
             return self.gap(self.clipped[term]) if term in self.clipped else 1
         if isinstance(term, Remainder):  # all remainders that the step allows are taken
-            return np.gcd(self.step(term.value), term.divisor)
+            return _gcd(self.step(term.value), term.divisor)
         return greatest(-(-self.gap(term.value) // term.divisor), 1)
 
     def _term_range(self, term: Term) -> tuple[Column, Column]:
@@ -97,8 +98,8 @@ class IndexAnalysis:
             return self.known[term].step
         inside = self.step(term.value)
         if isinstance(term, Remainder):
-            return np.gcd(inside, term.divisor)
-        divides: Column = np.equal(inside % term.divisor, 0) * 1
+            return _gcd(inside, term.divisor)
+        divides: Column = (inside % term.divisor == 0) * 1
         whole: Column = inside // term.divisor
         return divides * whole + (1 - divides)
 
@@ -117,7 +118,14 @@ def greatest(one: Column, other: Column) -> Column:
     return np.maximum(one, other)
 
 
+def _gcd(one: Column, other: Column) -> Column:
+    """The greatest common divisor of two columns."""
+    if one.__class__ is int and other.__class__ is int:
+        return math.gcd(one, other)
+    return np.gcd(one, other)
+
+
 def _remainders(low: Column, high: Column, divisor: Column) -> tuple[Column, Column]:
     """The least and the greatest remainder of the numbers from `low` to `high`."""
-    one: Column = np.equal(low // divisor, high // divisor) * 1  # all have the same quotient
+    one: Column = (low // divisor == high // divisor) * 1  # all have the same quotient
     return one * (low % divisor), one * (high % divisor) + (1 - one) * (divisor - 1)

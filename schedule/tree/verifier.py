@@ -57,6 +57,7 @@ from loopwright.schedule.tree.parts import order_parts
 NOTHING: Mapping[int, Column] = MappingProxyType({})
 MOST_REGISTER_BYTES = 1 << 16
 _MOST_AT_ONCE = 1 << 22  # combinations of columns
+_ONE = (bool, np.bool_)
 
 
 def verify(tree: Tree, gpu: Gpu | None = None) -> None:
@@ -121,7 +122,7 @@ class _Checker:
                 yield bad, lambda i, name=name: f"elements of {name} are not written"  # type: ignore[misc]
 
     def _add(self, bad: Any, say: Callable[[int], str]) -> None:
-        if bad is False or (bad.__class__ is np.bool_ and not bad):
+        if bad.__class__ in _ONE and not bad:
             return  # the most: a batch of one
         for runs in self.runs if np.any(bad) else ():
             if np.broadcast(bad, runs).size <= _MOST_AT_ONCE:
@@ -131,7 +132,7 @@ class _Checker:
 
     def _declare(self, buffer: Buffer) -> None:
         for extent in buffer.shape:
-            self._add(np.less(extent, 1), lambda i: f"{buffer.name} has an empty axis")
+            self._add(extent < 1, lambda i: f"{buffer.name} has an empty axis")
         self._add(buffer.name in self.buffers, lambda i: f"{buffer.name} is allocated twice")
         self.buffers.add(buffer.name)
 
@@ -177,7 +178,7 @@ class _Checker:
         name = loop.var.name
         kinds = GPU_LOOPS if self.on_gpu else (*KINDS, *ORDERS)
         self._add(loop.kind not in kinds, lambda i: f"loop {name} is of no known kind")
-        self._add(np.less(loop.extent, 0), lambda i: f"loop {name} has a negative extent")
+        self._add(loop.extent < 0, lambda i: f"loop {name} has a negative extent")
         nested = loop.kind == "parallel" and inside != "parallel"
         self._add(nested, lambda i: f"parallel loop {name} stands inside of a {inside} one")
         one = len(loop.body) == 1 and isinstance(loop.body[0], Store)
@@ -186,11 +187,11 @@ class _Checker:
         if loop.kind in ORDERS:
             parts = order_parts(loop)
             self._add(parts is None, lambda i: f"loop {name} holds something other than an order")
-            more = parts is not None and np.greater(loop.extent, parts[0].extent)
+            more = parts is not None and loop.extent > parts[0].extent
             self._add(more, lambda i: f"loop {name} has more ranks than there are elements")
         if loop.bound is not None:
             self._range(loop.bound)
-        outside, self.runs = self.runs, (*self.runs, np.greater(loop.extent, 0))
+        outside, self.runs = self.runs, (*self.runs, loop.extent > 0)
         self._bind(loop.var, loop.extent)
         if loop.sparse is not None:
             for var, count in loop.sparse.over:
@@ -201,7 +202,7 @@ class _Checker:
 
     def _let(self, let: Let) -> None:
         self._range(let.value)
-        before = np.less(let.limit, 0)
+        before = let.limit < 0
         self._add(before, lambda i: f"{let.var} begins before 0: a tile is longer than its axis")
         self._bind(let.var, 1)
         self.analysis.let(let.var, let.value, let.limit)
@@ -212,7 +213,7 @@ class _Checker:
 
     def _register(self, buffer: Buffer) -> None:
         if buffer.scope == "register":
-            much = np.greater(buffer.size, MOST_REGISTER_BYTES)
+            much = buffer.size > MOST_REGISTER_BYTES
             self._add(much, lambda i: f"register buffer {buffer.name} is too large")
 
     def _value(self, x: Expr) -> None:
@@ -253,7 +254,7 @@ class _Checker:
             axes.append(Subscripts(low, high + wide, self.analysis.gap(position) - wide, extent))
         reached: Any = True
         for runs in self.runs:
-            if np.broadcast(reached, runs).size <= _MOST_AT_ONCE:
+            if runs is not True and np.broadcast(reached, runs).size <= _MOST_AT_ONCE:
                 reached = reached & runs
         self.results[buffer.name].append((tuple(axes), reached))
 
@@ -263,7 +264,7 @@ class _Checker:
             size = column(extent, self.tree.n)[i]
             return f"axis {axis} of {name}, extent {size}, is read or written at {reach}"
 
-        self._add(np.less(low, 0) | np.greater_equal(high, extent), say)
+        self._add((low < 0) | (high >= extent), say)
 
     def _range(self, x: Linear) -> tuple[Column, Column]:
         for term, _ in x.terms:
@@ -273,7 +274,7 @@ class _Checker:
     def _term(self, term: Term) -> None:
         """Every variable is bound, so that the analysis knows it, and every divisor positive."""
         if not isinstance(term, Var):
-            self._add(np.less(term.divisor, 1), lambda i: "a divisor is not positive")
+            self._add(term.divisor < 1, lambda i: "a divisor is not positive")
             for inner, _ in term.value.terms:
                 self._term(inner)
         elif term not in self.analysis.known:
