@@ -194,8 +194,8 @@ class Indices:
             total = self.known[term].greatest * coefficient + total
         return total
 
-    def _fits(self, greatest: Column | None, limit: Column) -> bool:
-        """Return whether the greatest value is within a limit at each size."""
+    def _fits(self, greatest: Any, limit: Any) -> bool:
+        """Return whether the greatest value, if it is known, is within a limit at each size."""
         known = greatest is not None and bool(self.dims)
         return known and never_negative(limit - greatest, self.dims)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class IndexAnalysis:
 
     def step(self, x: Linear) -> Column:
         """A number that divides every value."""
-        result: Column = abs(x.const)
+        result: Any = abs(x.const)
         for term, coefficient in x.terms:
             result = _gcd(result, coefficient * self._term_step(term))
         return result
@@ -64,7 +65,7 @@ class IndexAnalysis:
         gaps: list[Column] = []
         for term, coefficient in x.terms:
             low, high = self._term_range(term)
-            times: Column = abs(coefficient)
+            times: Any = abs(coefficient)
             spans.append(times * (high - low))
             gaps.append(least(times * self._term_gap(term), spans[-1]))
         result: Column = 0
