@@ -53,7 +53,7 @@ class IndexAnalysis:
 
     def step(self, x: Linear) -> Column:
         """A number that divides every value."""
-        result: Any = abs(x.const)
+        result = _gcd(x.const, 0)
         for term, coefficient in x.terms:
             result = _gcd(result, coefficient * self._term_step(term))
         return result
