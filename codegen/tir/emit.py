@@ -217,8 +217,8 @@ class _Emitter:
         """A loop over the lanes of one store; what the store uses twice is kept per lane."""
         store, lanes = stored(loop), int(loop.extent)
         tile = None if self.group is None else self.tile(loop, self.group)
-        kind = "int64" if self.at.sizes else "int32"  # as offsets, which are then one vector's
-        lane = tirx.Var(loop.var.name, kind)
+        dtype = "int64" if self.at.sizes else "int32"  # as offsets, which are then one vector's
+        lane = tirx.Var(loop.var.name, dtype)
         at = tirx.Cast("int32", lane) if self.at.sizes else lane
         self.at.known[loop.var] = KnownValue(at if lanes > 1 else 0, 0, lanes - 1)
         scratch = Scratch(lane, lanes) if lanes > 1 else Scratch()
@@ -228,7 +228,7 @@ class _Emitter:
         body = scratch.statements([write])
         self.lanes = None
         if lanes > 1:
-            begin, end = (tirx.IntImm(kind, n) for n in (0, lanes))
+            begin, end = (tirx.IntImm(dtype, n) for n in (0, lanes))
             body = tirx.For(lane, begin, end, ForKind.VECTORIZED, body)
         return scratch.around(body)
 

@@ -102,7 +102,7 @@ class Indices:
             return value % divisor if remainder else value // divisor
         if self._greatest(term.value) > MOST_ELEMENTS:
             divide = tirx.floormod if remainder else tirx.floordiv
-            wide = divide(self._wide(term.value), _wide(divisor))
+            wide = divide(self._wide(term.value), in_64_bits(divisor))
             return tirx.Cast("int32", wide)
         return self.divided(value, divisor, remainder, self.range(term.value)[0])
 
@@ -130,8 +130,8 @@ class Indices:
             if isinstance(const, int) and isinstance(value, int) and isinstance(factor, int):
                 const += value * factor
             else:
-                parts.append(_wide(value) * _wide(factor))
-        return sum(parts, _wide(const))
+                parts.append(in_64_bits(value) * in_64_bits(factor))
+        return sum(parts, in_64_bits(const))
 
     def range(self, x: Linear) -> tuple[int, int]:
         """The least and the greatest value that it may have."""
@@ -221,7 +221,7 @@ class Indices:
     def _clamped_offset(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
         begin = self._begins.get(buffer.name)
         total: Any = 0
-        typed = _wide if self.sizes else expression
+        typed = in_64_bits if self.sizes else expression
         for position, size in zip(index, buffer.shape, strict=True):
             at, (low, high) = self.linear(position), self.range(position)
             if low < 0:
@@ -251,7 +251,7 @@ def _magnitude(x: Column) -> int:
     return max(map(abs, bounds(x)))
 
 
-def _wide(value: Any) -> Any:
+def in_64_bits(value: Any) -> Any:
     """A value in 64 bits."""
     if isinstance(value, int):
         return tirx.IntImm("int64", value)

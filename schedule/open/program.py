@@ -38,7 +38,7 @@ from loopwright.schedule.tree.grammar import Tree
 from loopwright.schedule.tree.verifier import holds, legal
 
 _TILE, _UNROLL, _BLOCK = "tile", "unroll", "block"
-_BLOCKS = 16  # for each thread, of which a quarter is left at a quarter of the size
+_BLOCKS_OF_A_THREAD = 16  # of which a quarter is left at a quarter of the size
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _finer(config: Config, target: Target, sketch: Sketch) -> Config:
         for place, axis in enumerate(nest.nest.axes):
             name, tiles = f"{_BLOCK}{place}_{leader}", -(-extent(axis) // tile.get(axis, 1))
             if name in values and values[name][0] < tiles and leader not in read_again:
-                most = max(1, tiles // (_BLOCKS * target.threads))
+                most = max(1, tiles // (_BLOCKS_OF_A_THREAD * target.threads))
                 values[name] = (min(values[name][0], most),)
                 break
     return replace(config, values=tuple(values.items()))

@@ -12,6 +12,7 @@ from loopwright.costmodel.models import time_model
 from loopwright.dsl.errors import ConfigError, RangeError
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.open import choice
+from loopwright.explore.open import proposals as proposals_module
 from loopwright.explore.open import tune as open_tune
 from loopwright.explore.open.proposals import proposals
 from loopwright.explore.open.tuned import OpenTuned
@@ -19,6 +20,7 @@ from loopwright.explore.search import TuneOptions, search
 from loopwright.measure import open_programs
 from loopwright.measure.local import LocalDevice
 from loopwright.schedule.space import space
+from loopwright.transfer.records.store import RecordError
 from tests.brief import brief
 
 
@@ -220,3 +222,15 @@ def test_searches_without_records_learn_from_each_other(monkeypatch):
     assert len(stores) == 2
     assert len(set(stores)) == 1
     assert not stores[0].parent.exists()
+
+
+def test_the_shipped_model_chooses_where_records_cannot_be_read_any_more(monkeypatch, tmp_path):
+    def unreadable(*_):
+        raise RecordError("the disk is full")
+
+    monkeypatch.setattr(proposals_module, "RecordStore", unreadable)
+    options, target = (
+        TuneOptions(records=tmp_path / "r.db"),
+        resolve({"kind": "llvm", "mcpu": "haswell"}, 2),
+    )
+    assert len(list(proposals(dense(), [{"n": 4}], target, options))) == 1
