@@ -15,10 +15,10 @@ from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
 from loopwright.codegen.tir.emit import emit
 from loopwright.codegen.tir.pipeline import compiled, object_file
-from loopwright.dsl.errors import BuildError, LoopwrightError, NotationError, TargetError
+from loopwright.dsl.errors import BuildError, LoopwrightError, TargetError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
-from loopwright.schedule.loops.nothing import has_elements
+from loopwright.schedule.loops.nothing import refuse_nothing_at_some_size
 from loopwright.schedule.open.cover import Choose, Cover, covered
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.merge import merged
@@ -37,11 +37,7 @@ def build_open(
             'a workload with dims is built for processors, by target="cpu": choose sizes, as by '
             "workload.at(…)"
         )
-    if not has_elements(workload):
-        raise NotationError(
-            "a tensor of this workload has no elements at any size: leave it out, or choose "
-            "sizes, as by workload.at(…)"
-        )
+    refuse_nothing_at_some_size(workload)
     word = Numerics.of(numerics)
 
     def choosing(given: Sized) -> Choose:

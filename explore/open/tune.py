@@ -35,6 +35,7 @@ from loopwright.explore.tuned import Tuned
 from loopwright.measure.device import Device
 from loopwright.measure.open_programs import program_seconds
 from loopwright.measure.tabular import TabularDevice
+from loopwright.schedule.loops.nothing import refuse_nothing_at_some_size
 from loopwright.schedule.open.cover import (
     MOST_PROGRAMS,
     Choose,
@@ -83,6 +84,7 @@ def tune_open(
             f"the programs of a workload with dims are timed as one library, which {device.name} "
             "cannot do: tune workload.at(…) there, or all of it on this machine"
         )
+    refuse_nothing_at_some_size(workload)
     with ExitStack() as stack:
         if options.records is None and budget.trials:  # a search learns from those before it
             folder = stack.enter_context(TemporaryFolder())

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import Expr, Read, Select
+from loopwright.dsl.size import Size
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape
@@ -26,6 +27,25 @@ def has_elements(workload: Workload) -> bool:
     sizes = [*map(tensor_shape, workload.inputs)]
     sizes += [tuple(defined(t).extents.values()) for t in workload.stages]
     return not any(0 in size for size in sizes)
+
+
+def refuse_nothing_at_some_size(workload: Workload) -> None:
+    """Raises `NotationError` for a workload with dims of which some tensor has no elements, or
+    none at some size: its programs are for all sizes alike."""
+    shapes = {t.name: tensor_shape(t) for t in workload.inputs}
+    shapes |= {t.name: tuple(defined(t).extents.values()) for t in workload.stages}
+    for name, shape in shapes.items():
+        for extent in shape:
+            if isinstance(extent, Size) and extent.span()[0] < 1:
+                raise NotationError(
+                    f"{name} has an extent, {extent}, that is 0 at some size: give the dims "
+                    "narrower bounds, and build workload.at(…) for the sizes that this leaves out"
+                )
+    if not has_elements(workload):
+        raise NotationError(
+            "a tensor of this workload has no elements at any size: leave it out, or choose "
+            "sizes, as by workload.at(…)"
+        )
 
 
 def refuse_nothing(workload: Workload) -> None:

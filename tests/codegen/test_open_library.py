@@ -17,6 +17,7 @@ from loopwright.dsl.errors import (
     ConfigError,
     LibraryError,
     LoopwrightError,
+    NotationError,
     RangeError,
     ShapeError,
 )
@@ -550,3 +551,24 @@ def test_what_is_no_array_is_told_before_its_shape(x):
     library = lw.build(dense(), threads=1)
     with pytest.raises(ShapeError, match=r"X: cannot read .* give float32\[n, 33\]"):
         library(x, np.zeros((40, 33), np.float32))
+
+
+def pairs_of_rows():
+    n, (i, j) = lw.dim("n", 1, 20), lw.indices("i j")
+    x, y = lw.tensor("X", (n, 6)), lw.tensor("Y", (n // 2, 6))
+    y[i, j] = x[2 * i, j] + x[2 * i + 1, j]
+    return y
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pairs_of_rows,
+        lambda: lw.ops.relu(lw.tensor("A", (lw.dim("n", 1, 20) - 1,))),
+        lambda: lw.ops.argmax(lw.tensor("A", (3, lw.dim("n", 1, 20) - 1))),
+    ],
+)
+@pytest.mark.parametrize("call", [lw.build, lw.tune])
+def test_an_extent_that_is_nothing_at_some_size_is_refused_with_the_remedy(make, call):
+    with pytest.raises(NotationError, match=r"is 0 at some size: give the dims narrower bounds"):
+        call(lw.workload(make()), threads=1)
