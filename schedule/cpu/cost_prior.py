@@ -60,9 +60,8 @@ def estimate(sketch: Outline, target: Target) -> float:
 
 def _near(group: FusionGroup, target: Target) -> set[str]:
     """The local tensors of a group, if they stay in the caches of one core."""
-    local = group.all_scratch
-    fit = sum(map(tensor_bytes, local)) <= target.l2_bytes
-    return {t.name for t in local} if fit else set()
+    fit = sum(map(tensor_bytes, group.scratch)) <= target.l2_bytes
+    return {t.name for t in group.all_scratch} if fit else set()
 
 
 def _read_in_a_row(nest: Nest, context: NestContext) -> set[str]:

@@ -88,7 +88,8 @@ def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:
     def packed(p: Packed) -> Packed:
         place = next(k for k, r in enumerate(reads) if (r.tensor, r.index) == (p.tensor, p.index))
         read = there[place]
-        if not indices(read) <= set(axes((p.axis, *p.outer, *p.inner))):
+        moving = indices(read) & set(nest.extents) if p.local else indices(read)
+        if not moving <= set(axes((p.axis, *p.outer, *p.inner))):
             raise ConfigError("a packed operand moves with a loop that its copy has not")
         return Packed(read.tensor, read.index, at[p.axis], axes(p.outer), axes(p.inner), p.local)
 

@@ -54,7 +54,7 @@ def chain_at_blocks(source: Source, rows: int) -> tuple[FusionGroup, ...] | None
 def chain_row_choices(source: Source, target: Target) -> tuple[int, ...]:
     """Numbers of rows at a time for which that may pay: the most whose intermediate results fit a
     share of a cache that does not hold all of them, threads being about as busy as with single
-    rows."""
+    rows. The more of them, the fewer times panels are copied."""
     chains = [*_chains(source.program, source.outputs)]
     if not chains:
         return ()
@@ -75,7 +75,7 @@ def chain_row_choices(source: Source, target: Target) -> tuple[int, ...]:
             and largest.idle(rows, target.threads) <= REWRITE.chain_idle_share
         ]
         found.update(fitting[-1:])
-    return tuple(sorted(found))
+    return tuple(sorted(found, reverse=True))
 
 
 def _chains(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[_Chain]:
@@ -222,6 +222,7 @@ class ChainAtBlocks(Rewrite):
 
     name = "chain_at_blocks"
     needs = "two products in a row, between them more than a cache holds, each row for itself"
+    prior = 0.8  # the loops are the definition's own, in blocks
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
         for rows in chain_row_choices(base.source, target):

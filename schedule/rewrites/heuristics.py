@@ -31,7 +31,7 @@ class RewriteHeuristics:
     """Share of the second-level cache that the sums of a row block may use."""
     chain_rows: tuple[int, ...] = (8, 16, 32, 64, 128)
     """Rows of a block: whole register tiles."""
-    chain_l2_shares: tuple[float, ...] = (1 / 2, 1 / 8)
+    chain_l2_shares: tuple[float, ...] = (1 / 2, 1 / 4, 1 / 8)
     """Shares of the second-level cache that a block's largest intermediate result may use."""
     chain_again_l2_caches: int = 2
     """Second-level caches that what each block reads again may fill."""
