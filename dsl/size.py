@@ -9,7 +9,7 @@ are equal if they are for all values: an axis of size n is not broadcast, though
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -272,11 +272,7 @@ def solved(
             first, where = found.setdefault(known.name, (value, place))
             if first != value:
                 raise ShapeError(f"{known.name} is {first} by {where}, but {value} by {place}")
-    if missing := [d.name for d in dims if d.name not in found]:
-        raise ShapeError(
-            f"the inputs do not tell {', '.join(missing)}: an axis of one must be a multiple of "
-            "it plus a constant; give the sizes, as by workload.at(n=…)"
-        )
+    check_told(dims, [shape for _, shape, _ in given])
     values = {name: value for name, (value, _) in found.items()}
     for name, shape, got in given:
         for axis, (size, extent) in enumerate(zip(shape, got, strict=True)):
@@ -289,6 +285,21 @@ def solved(
                     f"axis {axis} of {name} has extent {expected}, got {extent}{told}"
                 )
     return {d.name: values[d.name] for d in dims}
+
+
+def least(extent: Size | int) -> int:
+    """An extent where it is least, or a bound of that, as `Size.span` has it."""
+    return extent.span()[0] if isinstance(extent, Size) else extent
+
+
+def check_told(dims: tuple[Dim, ...], shapes: Iterable[tuple[int | Size, ...]]) -> None:
+    """Raise `ShapeError` for dims that no extent of some shapes tells."""
+    told = {s.dims[0].name for shape in shapes for s in shape if isinstance(s, Size) if s.solve(0)}
+    if missing := [d.name for d in dims if d.name not in told]:
+        raise ShapeError(
+            f"the inputs do not tell {', '.join(missing)}: an axis of one must be a multiple of "
+            "it plus a constant; give the sizes, as by workload.at(n=…)"
+        )
 
 
 def largest(extent: Size | int) -> int:

@@ -27,7 +27,7 @@ from loopwright.dsl.expr import (
 from loopwright.dsl.functions import cast, where
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer, ranks_of
-from loopwright.dsl.size import Size
+from loopwright.dsl.size import Size, least
 from loopwright.dsl.traversal import children, walk, widened
 from loopwright.dsl.words import brief
 
@@ -214,11 +214,14 @@ class Tensor(_NoArithmetic):
         if inner and body.dtype == "bool":
             raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
-        nothing = [i.name for i in inner if i.extent == 0]
-        if nothing and reducer in ("max", "min", *ORDERS) and all(i.extent for i in outer):
+        nothing = [i for i in inner if least(i.extent) < 1]
+        empty = any(isinstance(i.extent, int) and not i.extent for i in outer)
+        if nothing and reducer in ("max", "min", *ORDERS) and not empty:
+            extent = nothing[0].extent
+            at = ", 0 at some size" if isinstance(extent, Size) else ""
             raise NotationError(
-                f"{self.name}: the {reducer} over {nothing[0]}, which has extent 0, is of no "
-                "elements and has no value; give that axis an element, or sum"
+                f"{self.name}: the {reducer} over {nothing[0].name}, which has extent {extent}"
+                f"{at}, is of no elements and has no value; give that axis an element, or sum"
             )
         self.shape = tuple(extents[i] for i in axes)
         self._dtype = dtype
@@ -336,6 +339,11 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tenso
         if not whole or len(pair) != 2 or min(pair) < 0:
             raise NotationError(
                 f"pad: {pair!r} in {widths}; give (before, after), integers ≥ 0, for each axis"
+            )
+        if isinstance(pair[0], Size):
+            raise NotationError(
+                f"pad: {pair[0]} elements before an axis: only those after it may be a size of "
+                "the call; give an integer, or the workload fixed sizes"
             )
     if not any(map(any, widths)):
         return x

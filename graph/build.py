@@ -159,7 +159,7 @@ def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
     """A function that reads a model of open axes at some of its sizes."""
 
     def read(whole: Any, given: Inputs) -> Work:
-        work = import_model(whole, given, target, layout, numerics=numerics)
+        work = import_model(whole, given, target, layout, numerics=numerics, every_size=True)
         assert isinstance(work, Work), "ONNX models are in the notation"
         return work
 

@@ -13,7 +13,7 @@ from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.read import Source
 from loopwright.graph.importers.tir import Imported, import_function
 from loopwright.graph.network import Network, Step
-from loopwright.graph.transforms.depthwise_pointwise import fuse_depthwise_pointwise
+from loopwright.graph.transforms.joined_steps import join_steps
 from loopwright.graph.transforms.layout import channels_last
 from loopwright.graph.transforms.reshape import view_offset
 from loopwright.schedule.target import Target
@@ -82,11 +82,13 @@ LAYOUTS = ("auto", "given")
 """Layouts of images between steps: as suits the steps, or as the model says."""
 
 
-def work_of(network: Network, target: Target, layout: str = "auto") -> Work:
+def work_of(
+    network: Network, target: Target, layout: str = "auto", every_size: bool = False
+) -> Work:
     """The workloads of a network's steps; arguments that are constants are constant.
 
     `layout` is one of `LAYOUTS`; `ModelError` for another. Where the model's is given, its steps
-    are those of a pipeline of TVM's, too.
+    are those of a pipeline of TVM's, too. `every_size`: see `join_steps`.
     """
     if layout not in LAYOUTS:
         raise ModelError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
@@ -99,9 +101,8 @@ def work_of(network: Network, target: Target, layout: str = "auto") -> Work:
         imported.append(known[key])
     laid_out = tuple(imported)
     if layout == "auto":
-        network, laid_out = fuse_depthwise_pointwise(
-            network, channels_last(network, imported), target
-        )
+        laid_out = channels_last(network, imported)
+        network, laid_out = join_steps(network, laid_out, target, every_size)
     groups: dict[str, list[int]] = {}
     for number, said in enumerate(laid_out):
         if (

@@ -17,6 +17,7 @@ from loopwright.codegen.tir.emit import emit
 from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.errors import BuildError, LoopwrightError, TargetError
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.size import check_told
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.loops.nothing import refuse_nothing_at_some_size
 from loopwright.schedule.open.cover import Choose, Cover, covered
@@ -38,6 +39,7 @@ def build_open(
             "workload.at(…)"
         )
     refuse_nothing_at_some_size(workload)
+    check_told(workload.dims, map(tensor_shape, workload.inputs))
     word = Numerics.of(numerics)
 
     def choosing(given: Sized) -> Choose:

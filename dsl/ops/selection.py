@@ -18,7 +18,7 @@ from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import Expr, Reduce, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.check import any_shape, axis_of, flags
-from loopwright.dsl.size import Size
+from loopwright.dsl.size import Size, least
 from loopwright.dsl.tensor import Tensor
 
 
@@ -126,10 +126,11 @@ def _ordered(op: str, x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tens
     shape = any_shape(op, "x", x, 1)
     at = axis_of(op, axis, len(shape))
     extent: Any = shape[at]
-    least = extent.span()[0] if isinstance(extent, Size) else extent
     if k is not extent:
-        if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 0 <= int(k) <= least:
-            raise NotationError(f"{op}: k is {k!r}; it is an integer from 0 to {least}")
+        most = least(extent)
+        if isinstance(k, bool) or not isinstance(k, SupportsIndex) or not 0 <= int(k) <= most:
+            of = f", the least {extent}" if isinstance(extent, Size) else ""
+            raise NotationError(f"{op}: k is {k!r}; it is an integer from 0 to {most}{of}")
         k = int(k)
     axes = [Index(f"i{d}", n) for d, n in enumerate(shape)]
     row = (*axes[:at], Index("c", shape[at]), *axes[at + 1 :])

@@ -23,8 +23,8 @@ from loopwright.codegen.open.build import default_configs, open_library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.size import Dim
-from loopwright.dsl.workload import Workload
+from loopwright.dsl.size import Dim, check_told
+from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.open.choice import Choice, Lines, cells, middles
 from loopwright.explore.open.proposals import proposals
@@ -85,6 +85,7 @@ def tune_open(
             "cannot do: tune workload.at(…) there, or all of it on this machine"
         )
     refuse_nothing_at_some_size(workload)
+    check_told(workload.dims, map(tensor_shape, workload.inputs))
     with ExitStack() as stack:
         if options.records is None and budget.trials:  # a search learns from those before it
             folder = stack.enter_context(TemporaryFolder())
@@ -324,6 +325,8 @@ def _far_apart(dims: Sequence[Dim], drawn: Sequence[Sizes], count: int) -> list[
 def _cover_of(seconds: Any) -> list[int]:
     """The programs that together lose least, found one by one: at most `_MOST_KEPT`."""
     able = np.isfinite(seconds).any(axis=0)
+    if not able.any():  # so few sizes were measured that no program was made for one of them
+        return []
     logs = np.log(np.where(np.isfinite(seconds), seconds, 1e9))[:, able]
     chosen: list[int] = []
     least = np.full(logs.shape[1], math.log(1e9))

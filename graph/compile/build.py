@@ -33,13 +33,14 @@ def import_model(
     layout: str = "auto",
     numerics: str | Numerics = "standard",
     sparse: bool = False,
+    every_size: bool = False,
 ) -> Work | VmWork:
-    """A model's tasks. Raises `ModelError`."""
+    """A model's tasks; with `every_size` the same ones at all sizes. Raises `ModelError`."""
     allowed = Numerics.of(numerics)
     source = read_model(model, inputs)
     said: dict[str, Any] = {"source": source, "numerics": allowed, "sparse": sparse}
     if source.written is not None:
-        known = work_of(network_of(source.written), target, layout)
+        known = work_of(network_of(source.written), target, layout, every_size)
         return replace(known, fixed=source.written.fixed, **said)
     module = fused(source.module, target)
     try:

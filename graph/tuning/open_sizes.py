@@ -61,7 +61,12 @@ def tune_open(
                 if own.tell is not None:
                     own.tell(f"at {assigned(sizes)}:")
                 work = import_model(
-                    source.model, source.inputs(sizes), target, layout, numerics=numerics
+                    source.model,
+                    source.inputs(sizes),
+                    target,
+                    layout,
+                    numerics=numerics,
+                    every_size=True,
                 )
                 ended = search(work, target, part, records, own).interrupted
         except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.expr import Expr, Read, Select
-from loopwright.dsl.size import Size
+from loopwright.dsl.size import Size, least
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape
@@ -36,7 +36,7 @@ def refuse_nothing_at_some_size(workload: Workload) -> None:
     shapes |= {t.name: tuple(defined(t).extents.values()) for t in workload.stages}
     for name, shape in shapes.items():
         for extent in shape:
-            if isinstance(extent, Size) and extent.span()[0] < 1:
+            if isinstance(extent, Size) and least(extent) < 1:
                 raise NotationError(
                     f"{name} has an extent, {extent}, that is 0 at some size: give the dims "
                     "narrower bounds, and build workload.at(…) for the sizes that this leaves out"

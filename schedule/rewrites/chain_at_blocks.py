@@ -51,6 +51,11 @@ def chain_at_blocks(source: Source, rows: int) -> tuple[FusionGroup, ...] | None
     return with_groups(source.program, made, gone, source.outputs) if chains else None
 
 
+def has_chain(source: Source) -> bool:
+    """Return whether a workload has a chain, of any number of rows."""
+    return any(True for _ in _chains(source.program, source.outputs))
+
+
 def chain_row_choices(source: Source, target: Target) -> tuple[int, ...]:
     """Numbers of rows at a time for which that may pay: the most whose intermediate results fit a
     share of a cache that does not hold all of them, threads being about as busy as with single

@@ -298,6 +298,31 @@ def test_shapes_beyond_the_bounds_are_refused() -> None:
         product(N).sizes([(65, 7), (7, 5)])
 
 
+def test_a_maximum_over_what_is_nothing_at_some_size_is_refused_where_it_is_defined() -> None:
+    x, t, (i, k) = lw.tensor("X", (3, N - 1)), lw.tensor("T"), lw.indices("i k")
+    with pytest.raises(NotationError, match="max over k, which has extent n - 1, 0 at some size"):
+        t[i] = lw.max(x[i, k])
+
+
+def test_more_elements_before_an_axis_are_an_integer() -> None:
+    with pytest.raises(NotationError, match="pad: n elements before an axis: only those after"):
+        lw.pad(lw.tensor("X", (5, 3)), [(N, 0), (0, 0)])
+
+
+def test_the_greatest_k_are_at_most_the_least_size() -> None:
+    with pytest.raises(NotationError, match=r"k is 3; it is an integer from 0 to 2, the least 2\*n"):
+        lw.ops.topk(lw.tensor("X", (4, 2 * N)), 3)
+
+
+@pytest.mark.parametrize("use", [lw.build, lw.tune])
+def test_sizes_that_no_input_tells_are_refused_before_anything_runs(
+    use: Callable[[Workload], object],
+) -> None:
+    x = lw.tensor("X", (N + lw.dim("m", 1, 4), 8))
+    with pytest.raises(ShapeError, match=r"do not tell n, m: .* workload.at\(n=…\)"):
+        use(workload(lw.ops.relu(x)))
+
+
 def test_what_takes_fixed_shapes_says_so() -> None:
     for use in (lw.space, lw.explain, lambda w: w.flops, lambda w: w.min_bytes):
         with pytest.raises(NotationError, match=r"has dims \(n: 1 to 64\).*workload.at\(n=64\)"):

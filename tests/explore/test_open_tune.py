@@ -234,3 +234,7 @@ def test_the_shipped_model_chooses_where_records_cannot_be_read_any_more(monkeyp
         resolve({"kind": "llvm", "mcpu": "haswell"}, 2),
     )
     assert len(list(proposals(dense(), [{"n": 4}], target, options))) == 1
+
+
+def test_a_tuning_in_which_no_program_was_timed_has_defaults():
+    assert open_tune._cover_of(np.full((3, 2), np.inf)) == []

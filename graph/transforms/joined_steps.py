@@ -1,0 +1,192 @@
+"""Steps that are better done as one, whose schedule may keep in caches what is between them.
+
+A window over each plane, and the sum over planes behind it (`rewrites.producer_at_blocks`):
+
+    D[y, x, c] = …;  O[y, x, d] = sum over c of D[y, x, c] * V[c, d]
+
+Attention, two products and what is between them (`rewrites.chain_at_blocks`):
+
+    S = Q Kᵀ;  P = softmax(S);  O = P V
+
+Each step must be the only one that reads what the step before it makes. Importers fuse what is
+element by element behind a product, never one product with another. The schedules of all steps on
+their own are among those of the one step, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from loopwright.dsl.expr import Expr, Read
+from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.traversal import map_leaves
+from loopwright.dsl.workload import Workload, defined, tensor_shape, workload
+from loopwright.graph.importers.tir import Imported
+from loopwright.graph.network import Network, Step
+from loopwright.schedule.program.nest import fresh
+from loopwright.schedule.program.plan import has_reuse
+from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.boundary_peeling import peel_boundaries
+from loopwright.schedule.rewrites.chain_at_blocks import chain_row_choices, has_chain
+from loopwright.schedule.rewrites.producer_at_blocks import fused_row_choices
+from loopwright.schedule.target import Target
+
+Steps = tuple[Network, tuple[Imported | str, ...]]
+Run = tuple[tuple[int, int], ...]
+"""Numbers of steps, each with the place of what it makes among the arguments of the next one."""
+
+
+def join_steps(
+    network: Network, imported: Sequence[Imported | str], target: Target, every_size: bool = False
+) -> Steps:
+    """The network with such steps as one, and what its steps are.
+
+    Attention is joined where blocks of rows may pay, with `every_size` everywhere: a network that
+    is read at several sizes has the same steps at all of them then.
+    """
+    return _Joiner(network, imported, target, every_size).joined()
+
+
+class _Joiner:
+    """The steps of a network that are left, and what they are."""
+
+    def __init__(
+        self,
+        network: Network,
+        imported: Sequence[Imported | str],
+        target: Target,
+        every_size: bool,
+    ) -> None:
+        self.network, self.target, self.every_size = network, target, every_size
+        self.steps, self.work = dict(enumerate(network.steps)), dict(enumerate(imported))
+        self.uses = Counter(v for step in network.steps for v in step.args)
+        self.uses.update(network.outputs)
+        self.uses.update(v for loop in network.loops for v in loop.values())
+        self.made = {v: n for n, step in enumerate(network.steps) for v in step.outs}
+        self.known: dict[tuple[int, ...], Imported | None] = {}
+
+    def joined(self) -> Steps:
+        """The network with what can be joined, each step with those before it."""
+        for last, work in enumerate(self.work.copy().values()):
+            if isinstance(work, Imported):
+                for run in (*self._windows(last, work), *self._attention(last, work)):
+                    one = self._one(run, last)
+                    if one is not None:
+                        self._replace(run, last, one)
+                        break
+        steps = tuple(self.steps.values())
+        return replace(self.network, steps=steps), tuple(self.work.values())
+
+    def _before(self, number: int) -> Iterator[tuple[int, int, Imported]]:
+        """The steps that make an argument of one for it alone, the argument's place, and their
+        work."""
+        step = self.steps[number]
+        for place, value in enumerate(step.args):
+            first = self.made.get(value)
+            if first is None or first not in self.steps or self.uses[value] != 1:
+                continue
+            work = self.work[first]
+            if isinstance(work, Imported) and self.steps[first].loop is step.loop:
+                if self.steps[first].outs == (value,):
+                    yield first, place, work
+
+    def _windows(self, last: int, work: Imported) -> Iterator[Run]:
+        """A step that may be a window over planes, and the one behind it."""
+        for first, place, before in self._before(last):
+            if before.moved and work.moved:
+                yield ((first, place),)
+
+    def _attention(self, last: int, work: Imported) -> Iterator[Run]:
+        """The steps before a product, from the product on that is nearest."""
+        if _multiplies(work):
+            yield from self._from_product(last)
+
+    def _from_product(self, last: int) -> Iterator[Run]:
+        for first, place, before in self._before(last):
+            runs = [()] if _multiplies(before) else self._from_product(first)
+            yield from ((*run, (first, place)) for run in runs)
+
+    def _one(self, run: Run, last: int) -> Imported | None:
+        """The work of a run and of the step behind it, if there is a schedule that gains by it."""
+        numbers = (*(n for n, _ in run), last)
+        key = (*(id(self.work[n]) for n in numbers), *(place for _, place in run))
+        if key not in self.known:
+            one = self._imported(numbers[0])
+            count = len(self.steps[numbers[0]].args)
+            for number, (_, place) in zip(numbers[1:], run):
+                one = _behind(one, count, self._imported(number), place)
+                count += len(self.steps[number].args) - 1
+            self.known[key] = one if self._gains(self._imported(numbers[0]), one) else None
+        return self.known[key]
+
+    def _imported(self, number: int) -> Imported:
+        work = self.work[number]
+        assert isinstance(work, Imported)
+        return work
+
+    def _gains(self, first: Imported, one: Imported) -> bool:
+        whole = Source.of(one.workload)
+        if not _multiplies(first):
+            windows = peel_boundaries(Source.of(first.workload), self.target) is not None
+            return windows and bool(fused_row_choices(whole, self.target))
+        products = [nest for nest in whole.program if has_reuse(nest)]
+        if any(read.tensor.constant for nest in products for read in nest.reads()):
+            return False  # dense layers
+        return has_chain(whole) if self.every_size else bool(chain_row_choices(whole, self.target))
+
+    def _replace(self, run: Run, last: int, one: Imported) -> None:
+        step = self.steps.pop(run[0][0])
+        for (number, place), (behind, _) in zip(run, (*run[1:], (last, 0))):
+            after = self.steps[behind]
+            rest = after.args[:place] + after.args[place + 1 :]
+            function = f"{step.function} + {after.function}"
+            step = Step(function, (*step.args, *rest), after.outs, after.loop)
+            del self.work[number]
+            if behind != last:
+                del self.steps[behind]
+        self.steps[last], self.work[last] = step, one
+
+
+def _multiplies(work: Imported) -> bool:
+    return any(map(has_reuse, Source.of(work.workload).program))
+
+
+def _behind(before: Imported, count: int, after: Imported, place: int) -> Imported:
+    """The work of a step of so many arguments, and of one that is given what it makes."""
+    (between,) = before.workload.outputs
+    own = dict(zip(after.inputs, after.workload.inputs))
+    work, new = _workload(after.workload, {own[place]: between}, before.workload)
+    numbers = dict(zip((t.name for t in before.workload.inputs), before.inputs))
+    for number, tensor in own.items():
+        if number != place:
+            numbers[new[tensor].name] = count + number - (number > place)
+    return Imported(
+        work,
+        tuple(numbers[t.name] for t in work.inputs),
+        tuple(count - 1 + number for number in after.outputs),
+        moved=True,
+    )
+
+
+def _workload(
+    work: Workload, given: dict[Tensor, Tensor], before: Workload
+) -> tuple[Workload, dict[Tensor, Tensor]]:
+    """The work behind another, of which it is given some of its inputs, and its tensors there."""
+    names = {t.name for t in (*before.inputs, *before.stages)}
+    new = dict(given)
+
+    def read(r: Read) -> Expr:
+        return Read(new[r.tensor], r.index)
+
+    for old in (*work.inputs, *work.stages):
+        if old in new:
+            continue
+        copy = Tensor(fresh(old.name, names), tensor_shape(old), old.dtype, old.constant)
+        if old.definition is not None:
+            d = defined(old)
+            body = map_leaves(d.body, read, lambda a: a)
+            copy.definition = Definition(d.axes, d.reduce, d.reducer, body)
+        new[old] = copy
+    return workload(*(new[t] for t in work.outputs)), new
