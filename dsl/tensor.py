@@ -214,14 +214,16 @@ class Tensor(_NoArithmetic):
         if inner and body.dtype == "bool":
             raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
-        nothing = [i for i in inner if least(i.extent) < 1]
+        nothing = [i for i in inner if least(extents[i]) < 1]
         empty = any(isinstance(i.extent, int) and not i.extent for i in outer)
         if nothing and reducer in ("max", "min", *ORDERS) and not empty:
             extent = nothing[0].extent
-            at = ", 0 at some size" if isinstance(extent, Size) else ""
+            at, remedy = "", "give that axis an element, or sum"
+            if isinstance(extent, Size):
+                at, remedy = ", 0 at some size", "give the dims narrower bounds, or sum"
             raise NotationError(
                 f"{self.name}: the {reducer} over {nothing[0].name}, which has extent {extent}"
-                f"{at}, is of no elements and has no value; give that axis an element, or sum"
+                f"{at}, is of no elements and has no value; {remedy}"
             )
         self.shape = tuple(extents[i] for i in axes)
         self._dtype = dtype

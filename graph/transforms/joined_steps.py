@@ -16,8 +16,9 @@ their own are among those of the one step, so that nothing is lost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.tensor import Definition, Tensor
@@ -25,6 +26,7 @@ from loopwright.dsl.traversal import map_leaves
 from loopwright.dsl.workload import Workload, defined, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step
+from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import fresh
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.program.source import Source
@@ -36,6 +38,8 @@ from loopwright.schedule.target import Target
 Steps = tuple[Network, tuple[Imported | str, ...]]
 Run = tuple[tuple[int, int], ...]
 """Numbers of steps, each with the place of what it makes among the arguments of the next one."""
+Gains = Callable[[Imported, Source], bool]
+"""Whether joined steps may be faster, by the first one and all."""
 
 
 def join_steps(
@@ -66,13 +70,14 @@ class _Joiner:
         self.uses.update(v for loop in network.loops for v in loop.values())
         self.made = {v: n for n, step in enumerate(network.steps) for v in step.outs}
         self.known: dict[tuple[int, ...], Imported | None] = {}
+        self.done: set[int] = set()
 
     def joined(self) -> Steps:
         """The network with what can be joined, each step with those before it."""
         for last, work in enumerate(self.work.copy().values()):
             if isinstance(work, Imported):
-                for run in (*self._windows(last, work), *self._attention(last, work)):
-                    one = self._one(run, last)
+                for run, gains in (*self._windows(last, work), *self._attention(last, work)):
+                    one = self._one(run, last, gains)
                     if one is not None:
                         self._replace(run, last, one)
                         break
@@ -85,58 +90,55 @@ class _Joiner:
         step = self.steps[number]
         for place, value in enumerate(step.args):
             first = self.made.get(value)
-            if first is None or first not in self.steps or self.uses[value] != 1:
+            if first is None or first in self.done or self.uses[value] != 1:
                 continue
             work = self.work[first]
             if isinstance(work, Imported) and self.steps[first].loop is step.loop:
                 if self.steps[first].outs == (value,):
                     yield first, place, work
 
-    def _windows(self, last: int, work: Imported) -> Iterator[Run]:
-        """A step that may be a window over planes, and the one behind it."""
+    def _windows(self, last: int, work: Imported) -> Iterator[tuple[Run, Gains]]:
+        """What may be a window over planes, where a step may be the sum behind it."""
         for first, place, before in self._before(last):
             if before.moved and work.moved:
-                yield ((first, place),)
+                yield ((first, place),), self._gains_by_rows
 
-    def _attention(self, last: int, work: Imported) -> Iterator[Run]:
-        """The steps before a product, from the product on that is nearest."""
+    def _attention(self, last: int, work: Imported) -> Iterator[tuple[Run, Gains]]:
+        """The steps from one product to the next, where a step is that."""
         if _multiplies(work):
-            yield from self._from_product(last)
+            yield from ((run, self._gains_by_blocks) for run in self._from_product(last))
 
     def _from_product(self, last: int) -> Iterator[Run]:
         for first, place, before in self._before(last):
             runs = [()] if _multiplies(before) else self._from_product(first)
             yield from ((*run, (first, place)) for run in runs)
 
-    def _one(self, run: Run, last: int) -> Imported | None:
+    def _one(self, run: Run, last: int, gains: Gains) -> Imported | None:
         """The work of a run and of the step behind it, if there is a schedule that gains by it."""
         numbers = (*(n for n, _ in run), last)
         key = (*(id(self.work[n]) for n in numbers), *(place for _, place in run))
         if key not in self.known:
-            one = self._imported(numbers[0])
-            count = len(self.steps[numbers[0]].args)
-            for number, (_, place) in zip(numbers[1:], run):
-                one = _behind(one, count, self._imported(number), place)
+            first, *others = (cast("Imported", self.work[n]) for n in numbers)
+            one, count = first, len(self.steps[numbers[0]].args)
+            for number, work, (_, place) in zip(numbers[1:], others, run):
+                one = _behind(one, count, work, place)
                 count += len(self.steps[number].args) - 1
-            self.known[key] = one if self._gains(self._imported(numbers[0]), one) else None
+            self.known[key] = one if gains(first, Source.of(one.workload)) else None
         return self.known[key]
 
-    def _imported(self, number: int) -> Imported:
-        work = self.work[number]
-        assert isinstance(work, Imported)
-        return work
+    def _gains_by_rows(self, first: Imported, whole: Source) -> bool:
+        window = peel_boundaries(Source.of(first.workload), self.target) is not None
+        return window and bool(fused_row_choices(whole, self.target))
 
-    def _gains(self, first: Imported, one: Imported) -> bool:
-        whole = Source.of(one.workload)
-        if not _multiplies(first):
-            windows = peel_boundaries(Source.of(first.workload), self.target) is not None
-            return windows and bool(fused_row_choices(whole, self.target))
+    def _gains_by_blocks(self, _: Imported, whole: Source) -> bool:
         products = [nest for nest in whole.program if has_reuse(nest)]
-        if any(read.tensor.constant for nest in products for read in nest.reads()):
+        factors = [r for n in products for r in n.reads() if indices(r) & set(n.reduce)]
+        if any(read.tensor.constant for read in factors):
             return False  # dense layers
         return has_chain(whole) if self.every_size else bool(chain_row_choices(whole, self.target))
 
     def _replace(self, run: Run, last: int, one: Imported) -> None:
+        self.done.update((last, *(number for number, _ in run)))
         step = self.steps.pop(run[0][0])
         for (number, place), (behind, _) in zip(run, (*run[1:], (last, 0))):
             after = self.steps[behind]

@@ -16,7 +16,6 @@ from loopwright.schedule.program.footprint import (
     NestContext,
     indices,
     mostly_written,
-    touched,
     uses,
 )
 from loopwright.schedule.program.nest import Nest, extent, predicated_reads, stride
@@ -52,9 +51,8 @@ def packings(
             return scattered or (has_reuse(nest) and tensor_bytes(p.tensor) > large)
 
         ahead = tuple(p for p in always if p.tensor.name in context.constants and pays(p))
-        inside = (_panel_in_rows(nest, read, vector, tiled, context) for read in nest.reads())
-        panel = next((p for p in inside if p is not None), None)
-        return [ahead] if panel is None else [(*ahead, panel), ahead]
+        copied = [p for p in maybe if p.axis == vector and has_reuse(nest)]
+        return [*((*ahead, p) for p in copied if tensor_bytes(p.tensor) > large), ahead]
     vectors = [p for p in maybe if p.axis == vector]
     panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
     every = (*vectors, *always)
@@ -88,13 +86,9 @@ def _near(nest: Nest, packed: Packed, context: NestContext) -> bool:
 def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
     """Return whether a copy in another layout is no larger than the tensor, and repaid."""
     constant = read.tensor.name in context.constants
-    rows = context.rows if constant and nest.out.name not in context.constants else ()
-    return _copies(nest, read, axis, rows) and (constant or uses(nest, read) >= CPU.pack_uses)
-
-
-def _copies(nest: Nest, read: Read, axis: Index, rows: tuple[Index, ...]) -> bool:
-    """Return whether a copy in another layout is no larger than the tensor."""
-    used, extents = indices(read), nest.extents | {row: extent(row) for row in rows}
+    used, extents = indices(read), nest.extents
+    if read.tensor.name not in context.made and nest.out.name not in context.constants:
+        extents |= {row: extent(row) for row in context.rows}
     if axis not in used & set(nest.axes) or not used <= set(extents):
         return False
     if read.tensor is nest.result or isinstance(read, Table):
@@ -105,7 +99,9 @@ def _copies(nest: Nest, read: Read, axis: Index, rows: tuple[Index, ...]) -> boo
         low, high = p.bounds(extents)
         if low < 0 or high >= size:
             return False
-    return math.prod(extent(i) for i in used) <= math.prod(tensor_shape(read.tensor))
+    if math.prod(extent(i) for i in used) > math.prod(tensor_shape(read.tensor)):
+        return False
+    return constant or uses(nest, read) >= CPU.pack_uses
 
 
 def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
@@ -128,23 +124,6 @@ def _fits_a_panel(
     depth = math.prod(extent(k) for k in packed.inner) * item_bytes(packed.tensor.dtype)
     widest = min(extent(packed.axis), CPU.panel_lanes)
     return not set(packed.outer) & set(tiled) and depth * widest <= context.target.l2_bytes // 2
-
-
-def _panel_in_rows(
-    nest: Nest, read: Read, vector: Index | None, tiled: tuple[Index, ...], context: NestContext
-) -> Packed | None:
-    """A panel of an operand that vectors are read of, of which each block of rows reads more than
-    the nearest cache holds, at places apart; None if there is no such, or it is not repaid."""
-    if not has_reuse(nest) or vector is None or stride(read.tensor, read.index, vector) != 1:
-        return None
-    if touched(nest, read) <= context.target.l1_bytes // 2 or uses(nest, read) < CPU.pack_uses:
-        return None
-    if not _copies(nest, read, vector, context.rows):
-        return None
-    packed = _packed(nest, read, vector, context)
-    own = tuple(a for a in packed.outer if a in nest.axes)
-    panel = replace(packed, outer=own, local=True)
-    return panel if _fits_a_panel(panel, vector, tiled, context) else None
 
 
 def _block(

@@ -15,6 +15,7 @@ from loopwright.schedule.cpu.rules import default_choices, nest_knobs, nest_sket
 from loopwright.schedule.program.buffer_reuse import settled
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import NestContext
+from loopwright.schedule.program.nest import Nest
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.leaders import knobs_of_all, leaders_of
 from loopwright.schedule.sketch.naming import SketchName
@@ -32,9 +33,14 @@ class CpuSketches:
         self.variant, self.target, self.workload = variant, target, variant.workload
         self.groups: tuple[FusionGroup, ...] = tuple(map(settled, variant.groups))
         self._constants = constants_of(variant.workload, self.groups)
-        placed = [pair for group in self.groups for pair in group.placed()]
-        self._placed = [(n, NestContext(target, rows, self._constants)) for n, rows in placed]
+        self._placed = [p for group in self.groups for p in self._placed_in(group)]
         self._made: dict[tuple[int, int], _Option] = {}
+
+    def _placed_in(self, group: FusionGroup) -> Iterator[tuple[Nest, NestContext]]:
+        """The nests of a group and what stands around each."""
+        made = frozenset(nest.out.name for nest in group.nests)
+        for nest, rows in group.placed():
+            yield nest, NestContext(self.target, rows, self._constants, made)
 
     @property
     def first(self) -> Sketch:

@@ -27,12 +27,16 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target) -> Sketch:
     for fills in (False, True):
         variant = derive(Named(workload), target, sketch.derivation, like, fills)
         groups = tuple(map(settled, variant.groups))
-        nests = [nest for group in groups for nest in group.nests]
-        if len(nests) == len(sketch.nests):
+        placed = [pair for group in groups for pair in group.placed()]
+        if len(placed) == len(sketch.nests):
             break
     else:
         raise ConfigError("the program has other nests")
-    made = tuple(_moved(old, new) for old, new in zip(sketch.nests, nests, strict=True))
+    before = [rows for group in sketch.groups for _, rows in group.placed()]
+    made = tuple(
+        _moved(old, rows, nest, new)
+        for old, rows, (nest, new) in zip(sketch.nests, before, placed, strict=True)
+    )
     return replace(
         sketch, workload=variant.workload, groups=groups, nests=made, knobs=(), default=()
     )
@@ -69,11 +73,16 @@ def _in_vectors(tile: Choice, sketch: NestSketch, target: Target) -> bool:
     return size <= most or size % most == 0
 
 
-def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:
+def _moved(
+    sketch: NestSketch, rows: tuple[Index, ...], nest: Nest, new: tuple[Index, ...]
+) -> NestSketch:
+    """The loops of a sketch, which stands in the common loops `rows`, for a nest in `new` ones."""
     old = sketch.nest
     if (len(old.axes), len(old.reduce)) != (len(nest.axes), len(nest.reduce)):
         raise ConfigError("a nest has other loops")
     at = dict(zip((*old.axes, *old.reduce), (*nest.axes, *nest.reduce), strict=True))
+    if len(rows) == len(new):
+        at |= zip(rows, new, strict=True)
 
     def axes(some: tuple[Index, ...]) -> tuple[Index, ...]:
         if not at.keys() >= set(some):
@@ -88,8 +97,7 @@ def _moved(sketch: NestSketch, nest: Nest) -> NestSketch:
     def packed(p: Packed) -> Packed:
         place = next(k for k, r in enumerate(reads) if (r.tensor, r.index) == (p.tensor, p.index))
         read = there[place]
-        moving = indices(read) & set(nest.extents) if p.local else indices(read)
-        if not moving <= set(axes((p.axis, *p.outer, *p.inner))):
+        if not indices(read) <= set(axes((p.axis, *p.outer, *p.inner))):
             raise ConfigError("a packed operand moves with a loop that its copy has not")
         return Packed(read.tensor, read.index, at[p.axis], axes(p.outer), axes(p.inner), p.local)
 

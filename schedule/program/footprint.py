@@ -18,11 +18,13 @@ LINE = 64  # bytes of a line of the caches
 
 @dataclass(frozen=True)
 class NestContext:
-    """Context of the rules: the machine, and what stands around the nest."""
+    """Context of the rules: the machine, the common loops around the nest, the constants, and what
+    the nests in these loops make."""
 
     target: Target
     rows: tuple[Index, ...] = ()
     constants: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
 
     def lanes(self, nest: Nest) -> int:
         """Elements of a vector."""

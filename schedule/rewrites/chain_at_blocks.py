@@ -57,9 +57,9 @@ def has_chain(source: Source) -> bool:
 
 
 def chain_row_choices(source: Source, target: Target) -> tuple[int, ...]:
-    """Numbers of rows at a time for which that may pay: the most whose intermediate results fit a
+    """Numbers of rows at a time for which that may pay: the best whose intermediate results fit a
     share of a cache that does not hold all of them, threads being about as busy as with single
-    rows. The more of them, the fewer times panels are copied."""
+    rows."""
     chains = [*_chains(source.program, source.outputs)]
     if not chains:
         return ()
@@ -79,7 +79,8 @@ def chain_row_choices(source: Source, target: Target) -> tuple[int, ...]:
             and rows * largest.row_bytes <= share * target.l2_bytes
             and largest.idle(rows, target.threads) <= REWRITE.chain_idle_share
         ]
-        found.update(fitting[-1:])
+        if fitting:
+            found.add(min(fitting, key=lambda rows: largest.cost(rows, target.threads)))
     return tuple(sorted(found, reverse=True))
 
 
@@ -141,6 +142,10 @@ class _Chain:
         """The share of the time of all threads in which some have no block."""
         rounds = -(-self.images * -(-self.count // rows) // threads)
         return 1 - self.count * self.images / (rounds * rows * threads)
+
+    def cost(self, rows: int, threads: int) -> float:
+        """The time of a row, that of its own work being 1."""
+        return (1 + REWRITE.chain_block_rows / rows) / (1 - self.idle(rows, threads))
 
     def groups(self, rows: int, names: set[str]) -> Iterator[FusionGroup]:
         """Copies of what the first product reads across its vectors, and the blocks."""
@@ -235,4 +240,7 @@ class ChainAtBlocks(Rewrite):
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
         groups = chain_at_blocks(base.source, parameters["rows"])
-        return None if groups is None else Rewritten(groups, numerics=base.source.numerics)
+        if groups is None:
+            return None
+        beside = 1 + REWRITE.chain_block_rows / parameters["rows"]
+        return Rewritten(groups, numerics=base.source.numerics, prior=beside)

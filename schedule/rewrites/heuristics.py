@@ -29,8 +29,10 @@ class RewriteHeuristics:
     """Rows for which a block of weights is used, at least, if not for one."""
     sparse_block_l2_share: float = 1 / 4
     """Share of the second-level cache that the sums of a row block may use."""
-    chain_rows: tuple[int, ...] = (8, 16, 32, 64, 128)
+    chain_rows: tuple[int, ...] = tuple(range(8, 129, 8))
     """Rows of a block: whole register tiles."""
+    chain_block_rows: int = 2
+    """Rows whose time a block takes beside that of its own."""
     chain_l2_shares: tuple[float, ...] = (1 / 2, 1 / 4, 1 / 8)
     """Shares of the second-level cache that a block's largest intermediate result may use."""
     chain_again_l2_caches: int = 2

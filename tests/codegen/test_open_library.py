@@ -570,5 +570,5 @@ def pairs_of_rows():
 )
 @pytest.mark.parametrize("call", [lw.build, lw.tune])
 def test_an_extent_that_is_nothing_at_some_size_is_refused_with_the_remedy(make, call):
-    with pytest.raises(NotationError, match=r"is 0 at some size: give the dims narrower bounds"):
+    with pytest.raises(NotationError, match=r"0 at some size.* give the dims narrower bounds"):
         call(lw.workload(make()), threads=1)

@@ -310,7 +310,9 @@ def test_more_elements_before_an_axis_are_an_integer() -> None:
 
 
 def test_the_greatest_k_are_at_most_the_least_size() -> None:
-    with pytest.raises(NotationError, match=r"k is 3; it is an integer from 0 to 2, the least 2\*n"):
+    with pytest.raises(
+        NotationError, match=r"k is 3; it is an integer from 0 to 2, the least 2\*n"
+    ):
         lw.ops.topk(lw.tensor("X", (4, 2 * N)), 3)
 
 
