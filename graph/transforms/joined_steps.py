@@ -23,12 +23,11 @@ from typing import cast
 from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import map_leaves
-from loopwright.dsl.workload import Workload, defined, tensor_shape, workload
+from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import fresh
-from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.boundary_peeling import peel_boundaries
 from loopwright.schedule.rewrites.chain_at_blocks import chain_row_choices, has_chain
@@ -38,8 +37,8 @@ from loopwright.schedule.target import Target
 Steps = tuple[Network, tuple[Imported | str, ...]]
 Run = tuple[tuple[int, int], ...]
 """Numbers of steps, each with the place of what it makes among the arguments of the next one."""
-Gains = Callable[[Imported, Source], bool]
-"""Whether joined steps may be faster, by the first one and all."""
+Gains = Callable[[Source], bool]
+"""Whether joined steps may be faster."""
 
 
 def join_steps(
@@ -70,6 +69,7 @@ class _Joiner:
         self.uses.update(v for loop in network.loops for v in loop.values())
         self.made = {v: n for n, step in enumerate(network.steps) for v in step.outs}
         self.known: dict[tuple[int, ...], Imported | None] = {}
+        self.windows: dict[int, bool] = {}
         self.done: set[int] = set()
 
     def joined(self) -> Steps:
@@ -100,41 +100,47 @@ class _Joiner:
     def _windows(self, last: int, work: Imported) -> Iterator[tuple[Run, Gains]]:
         """What may be a window over planes, where a step may be the sum behind it."""
         for first, place, before in self._before(last):
-            if before.moved and work.moved:
+            if before.moved and work.moved and self._peels(before):
                 yield ((first, place),), self._gains_by_rows
 
     def _attention(self, last: int, work: Imported) -> Iterator[tuple[Run, Gains]]:
-        """The steps from one product to the next, where a step is that."""
-        if _multiplies(work):
-            yield from ((run, self._gains_by_blocks) for run in self._from_product(last))
+        """The steps from one product to the next, where a step is that, neither by weights."""
+        if products := _products(work):
+            if not _by_weights(products):
+                yield from ((run, self._gains_by_blocks) for run in self._from_product(last))
 
     def _from_product(self, last: int) -> Iterator[Run]:
         for first, place, before in self._before(last):
-            runs = [()] if _multiplies(before) else self._from_product(first)
-            yield from ((*run, (first, place)) for run in runs)
+            products = _products(before)
+            if not products:
+                yield from ((*run, (first, place)) for run in self._from_product(first))
+            elif not _by_weights(products):
+                yield ((first, place),)
 
     def _one(self, run: Run, last: int, gains: Gains) -> Imported | None:
         """The work of a run and of the step behind it, if there is a schedule that gains by it."""
         numbers = (*(n for n, _ in run), last)
         key = (*(id(self.work[n]) for n in numbers), *(place for _, place in run))
         if key not in self.known:
-            first, *others = (cast("Imported", self.work[n]) for n in numbers)
-            one, count = first, len(self.steps[numbers[0]].args)
+            one, *others = (cast("Imported", self.work[n]) for n in numbers)
+            count = len(self.steps[numbers[0]].args)
             for number, work, (_, place) in zip(numbers[1:], others, run):
                 one = _behind(one, count, work, place)
                 count += len(self.steps[number].args) - 1
-            self.known[key] = one if gains(first, Source.of(one.workload)) else None
+            self.known[key] = one if gains(Source.of(one.workload)) else None
         return self.known[key]
 
-    def _gains_by_rows(self, first: Imported, whole: Source) -> bool:
-        window = peel_boundaries(Source.of(first.workload), self.target) is not None
-        return window and bool(fused_row_choices(whole, self.target))
+    def _peels(self, work: Imported) -> bool:
+        """Return whether a step is a window that may be computed in parts."""
+        if id(work) not in self.windows:
+            peeled = peel_boundaries(Source.of(work.workload), self.target)
+            self.windows[id(work)] = peeled is not None
+        return self.windows[id(work)]
 
-    def _gains_by_blocks(self, _: Imported, whole: Source) -> bool:
-        products = [nest for nest in whole.program if has_reuse(nest)]
-        factors = [r for n in products for r in n.reads() if indices(r) & set(n.reduce)]
-        if any(read.tensor.constant for read in factors):
-            return False  # dense layers
+    def _gains_by_rows(self, whole: Source) -> bool:
+        return bool(fused_row_choices(whole, self.target))
+
+    def _gains_by_blocks(self, whole: Source) -> bool:
         return has_chain(whole) if self.every_size else bool(chain_row_choices(whole, self.target))
 
     def _replace(self, run: Run, last: int, one: Imported) -> None:
@@ -151,8 +157,19 @@ class _Joiner:
         self.steps[last], self.work[last] = step, one
 
 
-def _multiplies(work: Imported) -> bool:
-    return any(map(has_reuse, Source.of(work.workload).program))
+def _products(work: Imported) -> list[Definition]:
+    """The sums of a step that use an operand again for other results."""
+    definitions = map(defined, work.workload.stages)
+    return [d for d in definitions if any({*d.axes} - indices(r) for r in _summed(d))]
+
+
+def _summed(definition: Definition) -> list[Read]:
+    """What a sum reads anew in each step."""
+    return [r for r in reads(definition.body) if indices(r) & {*definition.reduce}]
+
+
+def _by_weights(products: list[Definition]) -> bool:
+    return any(read.tensor.constant for d in products for read in _summed(d))
 
 
 def _behind(before: Imported, count: int, after: Imported, place: int) -> Imported:
