@@ -320,8 +320,9 @@ def _default_blocks(
     copied = {a for p in sketch.packed if p.local for a in (p.axis, *p.outer)}
 
     def cost(axis: Index) -> tuple[int, bool]:
-        again = 0 if panels else _read_again(nest, axis) // target.l2_bytes
-        return again, (axis == sketch.vector) != panels
+        if panels:
+            return 0, axis not in copied
+        return _read_again(nest, axis) // target.l2_bytes, axis == sketch.vector
 
     spanned = {a for p in sketch.packed if p.local for a in p.inner}
     made = 1
