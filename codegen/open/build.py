@@ -20,6 +20,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import check_told
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.loops.nothing import refuse_nothing_at_some_size
+from loopwright.schedule.open.block_size import default_for_smaller
 from loopwright.schedule.open.cover import Choose, Cover, covered
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.merge import merged
@@ -53,11 +54,11 @@ def default_configs(
 ) -> Iterator[Config]:
     """The default config of a workload with dims at some sizes; where it has rewrites, which may
     have no form for others, also the one without them."""
-    fixed = workload.at(**sizes)
-    sketch = default_sketch(fixed, target, numerics)
+    sketch = default_for_smaller(workload, target, numerics, sizes)
     yield sketch.at(sketch.default)
     if sketch.derivation:
-        sketch = default_sketch(fixed, target, numerics, frozenset(sketch.derivation.names))
+        without = frozenset(sketch.derivation.names)
+        sketch = default_sketch(workload.at(**sizes), target, numerics, without)
         yield sketch.at(sketch.default)
 
 

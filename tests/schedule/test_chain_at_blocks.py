@@ -8,15 +8,18 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.open.build import open_library
 from loopwright.dsl import ops
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.oracle import evaluate, random_inputs
+from loopwright.schedule.open.block_size import default_for_smaller
 from loopwright.schedule.open.cover import Cover
 from loopwright.schedule.open.program import open_program
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.chain_at_blocks import chain_at_blocks, chain_row_choices
+from loopwright.schedule.space import default_sketch
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
-from tests.targets import HERE
+from tests.targets import AVX2_SMALL, HERE
 
 SMALL = replace(HERE, l1_bytes=4 << 10, l2_bytes=8 << 10)
 """A machine whose cache does not hold the scores of a few places."""
@@ -139,6 +142,21 @@ def test_a_product_over_rows_is_in_no_chain():
     over_rows = ops.matmul(tensor("d", 16, 64), ops.matmul(a, b))
     assert chain_at_blocks(Source.of(lw.workload(squared)), 16) is not None
     assert chain_at_blocks(Source.of(lw.workload(over_rows)), 16) is None
+
+
+def test_blocks_of_open_length_waste_less_at_smaller_lengths():
+    n = lw.dim("n", 1, 512)
+    workload = lw.workload(ops.attention(*(lw.tensor(name, (8, n, 64)) for name in "QKV")))
+
+    def rows(sketch):
+        return [dict(step.parameters)["rows"] for step in sketch.derivation.steps]
+
+    alone = default_sketch(workload.at(n=512), AVX2_SMALL, Numerics.STANDARD)
+    opened = default_for_smaller(workload, AVX2_SMALL, Numerics.STANDARD, {"n": 512})
+    assert rows(alone) == [128]
+    assert rows(opened) < [64]
+    few = default_for_smaller(workload, AVX2_SMALL, Numerics.STANDARD, {"n": 128})
+    assert rows(few) == []
 
 
 def test_a_chain_of_open_length_is_right_at_other_lengths():
