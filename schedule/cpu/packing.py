@@ -42,7 +42,7 @@ def packings(
         forced = axes[0] == vector and stride(read.tensor, read.index, axes[0]) != 1
         constant = read.tensor.name in context.constants
         (always if forced or constant else maybe).append(packed)
-    # What follows is outside of them, and small constant rows are in cache anyway.
+    # What follows is outside of them, and small operands are in cache anyway.
     if context.rows:
         large = context.target.l1_bytes // 2
 
@@ -50,9 +50,8 @@ def packings(
             scattered = p.axis == vector and stride(p.tensor, p.index, p.axis) != 1
             return scattered or (has_reuse(nest) and tensor_bytes(p.tensor) > large)
 
-        ahead = tuple(p for p in always if p.tensor.name in context.constants and pays(p))
-        copied = [p for p in maybe if p.axis == vector and has_reuse(nest)]
-        return [*((*ahead, p) for p in copied if tensor_bytes(p.tensor) > large), ahead]
+        ahead = tuple(filter(pays, always))
+        return [*((*ahead, p) for p in maybe if p.axis == vector and pays(p)), ahead]
     vectors = [p for p in maybe if p.axis == vector]
     panels = [p for p in (*vectors, *always) if _fits_a_panel(p, vector, tiled, context)][:1]
     every = (*vectors, *always)
@@ -84,10 +83,13 @@ def _near(nest: Nest, packed: Packed, context: NestContext) -> bool:
 
 
 def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
-    """Return whether a copy in another layout is no larger than the tensor, and repaid."""
+    """Return whether a copy in another layout is no larger than the tensor, and repaid. It stands
+    before the common loops, where nothing is there yet that these make."""
     constant = read.tensor.name in context.constants
     used, extents = indices(read), nest.extents
-    if read.tensor.name not in context.made and nest.out.name not in context.constants:
+    if context.rows and read.tensor.name in context.made:
+        return False
+    if nest.out.name not in context.constants:
         extents |= {row: extent(row) for row in context.rows}
     if axis not in used & set(nest.axes) or not used <= set(extents):
         return False

@@ -54,6 +54,11 @@ def without_batches():
     return ops.matmul(ops.softmax(scores), tensor("v", 40, 9))
 
 
+def columns_of_values():
+    scores = ops.matmul(tensor("q", 70, 6), tensor("k", 6, 40))
+    return ops.matmul(ops.softmax(scores), tensor("v", 24, 40), transpose_b=True)
+
+
 def two_layers():
     hidden = ops.relu(ops.dense(tensor("x", 130, 6), tensor("w", 20, 6, constant=True)))
     return ops.dense(hidden, tensor("v", 5, 20, constant=True))
@@ -70,6 +75,7 @@ CASES = {
     "other queries than keys": crossed,
     "a mask": masked,
     "no batches": without_batches,
+    "columns of values": columns_of_values,
     "two layers": two_layers,
     "three products": three_products,
 }
@@ -87,7 +93,9 @@ NEAR = replace(SMALL, l1_bytes=256)
 """A machine whose nearest cache does not hold the keys of a few places."""
 
 
-@pytest.mark.parametrize("name", ["attention", "other queries than keys", "a mask", "no batches"])
+@pytest.mark.parametrize(
+    "name", ["attention", "other queries than keys", "a mask", "no batches", "columns of values"]
+)
 def test_keys_and_values_that_are_laid_out_for_tiles_equal_the_oracle(name):
     workload = lw.workload(CASES[name]())
     found = derived(lw.space(workload, NEAR).sketches, "chain_at_blocks")
