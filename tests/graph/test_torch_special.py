@@ -292,3 +292,7 @@ def test_numbers_of_a_network_in_float64_have_all_of_their_digits(open_rows):
     given = (lw.tensor("x", (rows, 7), "float64"),)
     built = build_model(Function(_fixed_numbers), given, threads=1, check=False)
     torch.testing.assert_close(built(x), _fixed_numbers(x), rtol=1e-12, atol=1e-12)
+
+
+def test_a_number_that_fills_a_tensor_of_no_stated_type_is_a_float32():
+    check(lambda x: x + torch.full((3, 3), -math.inf).triu(1), torch.randn(3, 3))

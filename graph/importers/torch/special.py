@@ -186,6 +186,8 @@ def exactly(name: str) -> Callable[..., Any]:
     from onnxscript.function_libs.torch_lib.ops import core
 
     def translated(*args: Any, **options: Any) -> Any:
+        if name == "aten_full" and options.get("dtype", -1) == -1:
+            return core.aten_full(*args)  # of the number's own type
         exact = (_exact(x) if isinstance(x, float) else x for x in args)
         return getattr(core, name)(*exact, **options)
 
