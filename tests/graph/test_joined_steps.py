@@ -163,3 +163,33 @@ def test_attention_of_any_length_is_one_step_at_all_lengths():
         with torch.no_grad():
             wanted = net(places(size))
         np.testing.assert_allclose(model(places(size)), wanted, rtol=1e-4, atol=1e-5)
+
+
+BETWEEN = {
+    "rows in another order": lambda scores: scores.flip(1),
+    "keys in another order": lambda scores: scores.flip(2),
+    "shares of heads": lambda scores: scores.softmax(0),
+    "shares of queries": lambda scores: scores.softmax(1),
+    "a key of no value": lambda s: torch.nn.functional.pad(s, (0, 1)).softmax(-1)[..., :-1],
+}
+
+
+class _Between(torch.nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.between = BETWEEN[name]
+
+    def forward(self, q, k, v):
+        return self.between(q @ k.transpose(-1, -2)) @ v
+
+
+@pytest.mark.sampled(0.34)
+@pytest.mark.parametrize("name", BETWEEN)
+def test_joined_products_are_right_whatever_is_between(name):
+    given = torch.randn(3, 2, 37, 8).unbind()
+    net = _Between(name)
+    work = import_model(net, given, SMALL, every_size=True)
+    assert len(names(work)) == 1
+    np.testing.assert_allclose(
+        compiled(work, SMALL, {})(*given), net(*given), rtol=1e-3, atol=1e-4
+    )

@@ -44,6 +44,26 @@ def test_inputs_given_by_name_keep_the_order_of_the_model(mapping):
     torch.testing.assert_close(made(b=b, a=a), a - 2 * b)
 
 
+class _Weighed(torch.nn.Module):
+    """The weight is called as an input or as a result of the exporter's is."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+        self.register_buffer(name, torch.arange(6.0).reshape(2, 3))
+
+    def forward(self, a, b):
+        return torch.matmul(getattr(self, self.name), a) - b
+
+
+@pytest.mark.parametrize("name", ["a", "b", "matmul", "sub"])
+def test_a_weight_may_have_the_name_of_an_input_or_of_a_result(name):
+    a, b = torch.randn(3, 3), torch.randn(2, 3)
+    module = _Weighed(name)
+    made = build_model(module, (a, b), threads=1)
+    torch.testing.assert_close(made(a=a, b=b), module(a, b))
+
+
 def test_a_tensor_given_twice_stands_for_two_inputs():
     a, b = torch.randn(2, 3, 4)
     made = build_model(_Minus(), (a, a), threads=1)

@@ -275,3 +275,24 @@ def test_functions_of_several_steps_are_rounded_once_and_do_not_overflow(dtype):
     x = torch.tensor([1e-4, 1e-3, -1e-3, 0.25, 3, -3, 90, -90, most, 0, math.inf, math.nan])
     y = torch.tensor([1e-4, -2e-3, 5, 3, 3, 4, 80, -91, most, 0, math.inf, 1])
     check(every, x.to(dtype), y.to(dtype), torch.linspace(1, 3, 12).to(dtype))
+
+
+def _fixed_numbers(x):
+    """Numbers beside elements, that stand for elements, and that fill tensors."""
+    y = ((0.1 - x) / 0.3 + 0.7).clamp(min=0.2).masked_fill(x > 1, 0.9)
+    y = torch.where(x > 0, y, 0.1) * 1e-3 + torch.full((7,), 1.1, dtype=x.dtype)
+    y = y + torch.full_like(x, 2.3) * x.new_full((7,), 0.6)
+    return y + F.scaled_dot_product_attention(y[None], x[None], y[None], scale=0.3)[0]
+
+
+@pytest.mark.parametrize("open_rows", [False, True])
+def test_numbers_of_a_network_in_float64_have_all_of_their_digits(open_rows):
+    x = torch.randn(5, 7, dtype=torch.float64)
+    rows = lw.dim("rows", 2, 9) if open_rows else 5
+    given = (lw.tensor("x", (rows, 7), "float64"),)
+    built = build_model(Function(_fixed_numbers), given, threads=1, check=False)
+    torch.testing.assert_close(built(x), _fixed_numbers(x), rtol=1e-12, atol=1e-12)
+
+
+def test_a_number_that_fills_a_tensor_of_no_stated_type_is_a_float32():
+    check(lambda x: x + torch.full((3, 3), -math.inf).triu(1), torch.randn(3, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,20 @@ def embedding_bag(  # noqa: PLR0913 - as torch has it
 def like(number: float, x: Any) -> Any:
     """A number of the type of a tensor."""
     return opset().CastLike(_exact(number), x)
+
+
+def exactly(name: str) -> Callable[..., Any]:
+    """The exporter's function of a name, whose numbers are rounded once, to the type that they
+    get there: it makes each a float32 first."""
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    def translated(*args: Any, **options: Any) -> Any:
+        if name == "aten_full" and options.get("dtype", -1) == -1:
+            return core.aten_full(*args)  # of the number's own type
+        exact = (_exact(x) if isinstance(x, float) else x for x in args)
+        return getattr(core, name)(*exact, **options)
+
+    return translated
 
 
 def scattered(

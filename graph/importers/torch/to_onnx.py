@@ -51,6 +51,7 @@ def onnx_of(program: Any) -> Any:
 
 def _to_onnx(program: Any) -> Any:
     import torch
+    from onnx_ir.passes.common import NameFixPass
     from onnxscript import optimizer
 
     # The exporter's optimizer takes numbers for 0 and 1 that are near: x + 1e-9 becomes x.
@@ -66,6 +67,7 @@ def _to_onnx(program: Any) -> Any:
     optimizer.inline(made.model)
     optimizer.fold_constants(made.model)  # sequences that splits make, too
     optimizer.remove_unused_nodes(made.model)
+    NameFixPass()(made.model)  # a weight may be called as an input is, or as a result
     return made.model_proto
 
 

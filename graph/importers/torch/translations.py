@@ -28,8 +28,11 @@ def translations() -> dict[Any, Callable[..., Any]]:
         operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
+        aten.fill.Scalar: special.exactly("aten_fill"),
         aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
+        aten.full.default: special.exactly("aten_full"),
+        aten.full_like.default: special.exactly("aten_full_like"),
         aten.kthvalue.default: _of_rank,
         aten.log_sigmoid.default: _log_sigmoid,
         aten.cummax.default: scans.cumulative_maximum,
@@ -39,9 +42,12 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.erfinv.default: special.inverse_error_function,
         aten.lgamma.default: special.log_gamma,
         aten.logcumsumexp.default: scans.cumulative_logsumexp,
+        aten.masked_fill.Scalar: special.exactly("aten_masked_fill"),
         aten.masked_select.default: special.masked_select,
+        aten.new_full.default: special.exactly("aten_new_full"),
         aten.pow.Tensor_Scalar: _by_size("aten_pow_tensor_scalar", "aten_pow"),
         aten.rsub.Scalar: _from_number,
+        aten.scalar_tensor.default: special.exactly("aten_scalar_tensor"),
         aten.scatter_reduce.two: special.scattered,
         aten.sort.stable: _sorted,
         aten.split_with_sizes.default: _split,
@@ -143,11 +149,8 @@ def _from_number(x: Any, number: Any, alpha: Any = 1) -> Any:
     op = special.opset()
     if isinstance(number, float) and x.dtype.name.startswith(("INT", "UINT")):
         x = op.Cast(x, to=special.FLOAT)
-
-    def constant(value: Any) -> Any:
-        return op.CastLike(op.Constant(value_float=float(value)), x)
-
-    return op.Sub(constant(number), x if alpha == 1 else op.Mul(x, constant(alpha)))
+    less = x if alpha == 1 else op.Mul(x, special.like(alpha, x))
+    return op.Sub(special.like(number, x), less)
 
 
 def _attention(
@@ -179,7 +182,7 @@ def _attention(
         return op.Reshape(x, op.Constant(value_ints=[int(n) for n in shape]))
 
     def constant(number: float, like: Any = query) -> Any:
-        return op.CastLike(op.Constant(value_float=number), like)
+        return special.like(number, like)
 
     if scale is None and not isinstance(size, int):
         factor = op.Reciprocal(op.Sqrt(op.CastLike(op.Shape(query, start=-1), query)))
