@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from loopwright.dsl.dtypes import check_dtype, sum_type
 from loopwright.dsl.errors import NoAttributeError, NotationError
 from loopwright.dsl.expr import (
@@ -24,7 +22,7 @@ from loopwright.dsl.expr import (
     gather,
     refuse_truth,
 )
-from loopwright.dsl.functions import cast, where
+from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import infer, ranks_of
 from loopwright.dsl.size import Size, least
@@ -326,48 +324,6 @@ def tensor(
     return Tensor(name, shape, dtype, constant)
 
 
-def pad(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0) -> Tensor:
-    """A tensor with `(before, after)` more elements on each axis, all equal to `value`; of truth
-    values 0 is False."""
-    shape = x.shape if isinstance(x, Tensor) else None
-    if shape is None or not isinstance(widths, Sequence) or len(widths) != len(shape):
-        raise NotationError(
-            f"pad: {brief(x)} with {brief(widths)}: give a tensor that has a shape, and one "
-            "(before, after) for each axis"
-        )
-    for pair in widths:
-        numbers = (int, np.integer, Size)
-        whole = isinstance(pair, Sequence) and all(isinstance(n, numbers) for n in pair)
-        if not whole or len(pair) != 2 or min(pair) < 0:
-            raise NotationError(
-                f"pad: {pair!r} in {widths}; give (before, after), integers ≥ 0, for each axis"
-            )
-        if isinstance(pair[0], Size):
-            raise NotationError(
-                f"pad: {pair[0]} elements before an axis: only those after it may be a size of "
-                "the call; give an integer, or the workload fixed sizes"
-            )
-    if not any(map(any, widths)):
-        return x
-    axes = tuple(Index(f"i{d}") for d in range(len(shape)))
-    out = Tensor(
-        f"{x.name}_pad",
-        tuple(a + n + b for n, (a, b) in zip(shape, widths, strict=True)),
-        x.dtype,
-        x.constant,
-    )
-    inside: Expr | None = None
-    for axis, extent, (before, after) in zip(axes, shape, widths, strict=True):
-        tests = [axis >= before] if before else []
-        tests += [axis < before + extent] if after else []
-        for test in tests:
-            inside = test if inside is None else inside & test
-    assert inside is not None
-    shifted = tuple(axis - before for axis, (before, _) in zip(axes, widths, strict=True))
-    out[axes] = where(inside, x[shifted], False if x.dtype == "bool" and value == 0 else value)
-    return out
-
-
 def _subscript(index: Any) -> tuple[Affine, ...]:
     for part in index if isinstance(index, tuple) else (index,):
         if isinstance(part, Expr):
@@ -406,4 +362,4 @@ def _known(index: Index) -> int:
     return index.extent
 
 
-__all__ = ["Definition", "IndexExpr", "Tensor", "cast", "pad", "tensor"]
+__all__ = ["Definition", "IndexExpr", "Tensor", "cast", "tensor"]

@@ -67,8 +67,9 @@ from loopwright.dsl.functions import (
 )
 from loopwright.dsl.index import indices
 from loopwright.dsl.ops.einsum import einsum
+from loopwright.dsl.padding import pad
 from loopwright.dsl.size import dim
-from loopwright.dsl.tensor import pad, tensor
+from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload, workload
 from loopwright.version import __version__
 

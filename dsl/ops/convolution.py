@@ -28,7 +28,8 @@ from loopwright.dsl.ops.check import (
     sum_types,
 )
 from loopwright.dsl.ops.elementwise import with_bias
-from loopwright.dsl.tensor import Tensor, pad
+from loopwright.dsl.padding import pad
+from loopwright.dsl.tensor import Tensor
 
 T = TypeVar("T")
 

@@ -19,7 +19,8 @@ from loopwright.dsl.ops.check import (
     per_axis,
     shape_of,
 )
-from loopwright.dsl.tensor import Tensor, pad
+from loopwright.dsl.padding import pad
+from loopwright.dsl.tensor import Tensor
 
 LAYOUTS = ("NCHW", "NHWC")
 

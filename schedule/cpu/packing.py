@@ -11,13 +11,7 @@ from loopwright.dsl.expr import Read, Table
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.cpu.heuristics import CPU
-from loopwright.schedule.program.footprint import (
-    LINE,
-    NestContext,
-    indices,
-    mostly_written,
-    uses,
-)
+from loopwright.schedule.program.footprint import LINE, NestContext, indices, mostly_written, uses
 from loopwright.schedule.program.nest import Nest, extent, predicated_reads, stride
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.sketch.sketch import Packed

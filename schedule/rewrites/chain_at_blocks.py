@@ -59,7 +59,7 @@ def has_chain(source: Source) -> bool:
 def chain_row_choices(source: Source, target: Target) -> tuple[int, ...]:
     """Numbers of rows at a time for which that may pay: the best whose intermediate results fit a
     share of a cache that does not hold all of them, threads being about as busy as with single
-    rows."""
+    rows. The most rows come first: of equal estimates the first one counts."""
     chains = [*_chains(source.program, source.outputs)]
     if not chains:
         return ()

@@ -14,7 +14,8 @@ from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.ops.elementwise import with_bias
-from loopwright.dsl.tensor import Tensor, pad
+from loopwright.dsl.padding import pad
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Array,
     Call,

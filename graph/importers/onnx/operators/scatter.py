@@ -18,7 +18,8 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import identity
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
-from loopwright.dsl.tensor import Tensor, pad
+from loopwright.dsl.padding import pad
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Array,
     Call,
