@@ -208,7 +208,10 @@ class HandLowering:
             return self._vectors(loop, at, name, inside)
         var = self._var(loop.name, name)
         known = {**at, loop.name: Linear(((var, 1),))}
-        follows, bound = self._follow(known, loop, name)
+        follows: list[Let | Linear] = []
+        bound = None
+        if not (rest and loop.kind == rest[0].kind == "parallel"):  # nothing stands between these
+            follows, bound = self._follow(known, loop, name)
         local = self._local_copies(loop.name, known) if not name else []
         body = [*local, *self._around(rest, known, name, inside)]
         for part in reversed(follows):

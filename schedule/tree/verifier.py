@@ -4,7 +4,8 @@
 2. no subscript leaves its buffer (unless its load is clamped);
 3. extents and shapes are positive (a loop's extent may be 0: no iteration), and no limit of a
    `Let` is negative: no tile is longer than its axis;
-4. parallel loops stand outside of all others, vectorized ones innermost, and hold one store;
+4. parallel loops stand outside of all others, with nothing between them; vectorized ones stand
+   innermost, and hold one store;
 5. register buffers are small and inside of all parallel loops;
 6. what a program gives back is written from its first element to its last.
 
@@ -181,6 +182,9 @@ class _Checker:
         self._add(loop.extent < 0, lambda i: f"loop {name} has a negative extent")
         nested = loop.kind == "parallel" and inside != "parallel"
         self._add(nested, lambda i: f"parallel loop {name} stands inside of a {inside} one")
+        if loop.kind == "parallel" and len(loop.body) > 1:
+            more = any(isinstance(s, Loop) and s.kind == "parallel" for s in loop.body)
+            self._add(more, lambda i: f"something stands between {name} and a parallel loop in it")
         one = len(loop.body) == 1 and isinstance(loop.body[0], Store)
         vector = loop.kind == "vectorized" and not one
         self._add(vector, lambda i: f"vectorized loop {name} holds something other than one store")

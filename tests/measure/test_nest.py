@@ -15,6 +15,7 @@ from loopwright.dsl.errors import ConfigError, LoopwrightError, TargetError
 from loopwright.dsl.oracle import evaluate
 from loopwright.measure.nest import HandSchedule
 from loopwright.schedule.sketch.sketch import Config
+from loopwright.schedule.tree.parts import nested
 from loopwright.schedule.tree.printer import show
 from loopwright.schedule.tree.verifier import verify
 from tests.targets import ALONE, narrow
@@ -132,6 +133,15 @@ def tiled(workload, target=TARGET):
 @pytest.mark.parametrize("target", ["cpu", "c"])
 def test_a_tiled_product_of_odd_sizes_is_right_for_every_kind_of_target(target):
     check(tiled(matmul()).pack("B").pack("A", at="j.outer"), target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_parallel_loops_of_a_split_that_does_not_divide_stand_in_any_order(target):
+    nest = HandSchedule(elementwise(), TARGET).split("j", 4).reorder("j.outer", "i", "j.inner")
+    nest.parallel("j.outer").parallel("i")
+    check(nest, target)
+    check(nest.swap("i", "j.outer"), target)
+    assert len(nested(nest.tree.body[0])) == 2
 
 
 def test_unrolled_tiles_of_a_reduction_that_do_not_divide_are_right():
