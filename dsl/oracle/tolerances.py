@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -130,8 +131,15 @@ class _Off(Exact):
 
     def _moved(self, value: Array, rtol: float, atol: float) -> Array:
         exact = value.astype(np.float64)
-        sign = self._rng.choice(self._signs, value.shape)
-        return np.asarray(exact + sign * (atol + rtol * np.abs(exact)))
+        sign: Any = self._signs[0]
+        if len(self._signs) > 1:
+            sign = 2 * self._rng.integers(2, size=value.shape, dtype=np.int8) - 1
+        off = np.abs(exact)  # one array, changed in its place: there may be a hundred million
+        off *= rtol
+        off += atol
+        off *= sign
+        off += exact
+        return np.asarray(off)
 
 
 def _magnitude(d: Definition, values: Mapping[Tensor, Array]) -> float:

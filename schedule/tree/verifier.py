@@ -183,8 +183,8 @@ class _Checker:
         nested = loop.kind == "parallel" and inside != "parallel"
         self._add(nested, lambda i: f"parallel loop {name} stands inside of a {inside} one")
         if loop.kind == "parallel" and len(loop.body) > 1:
-            more = any(isinstance(s, Loop) and s.kind == "parallel" for s in loop.body)
-            self._add(more, lambda i: f"something stands between {name} and a parallel loop in it")
+            apart = any(isinstance(s, Loop) and s.kind == "parallel" for s in loop.body)
+            self._add(apart, lambda i: f"{name} holds a parallel loop and something beside it")
         one = len(loop.body) == 1 and isinstance(loop.body[0], Store)
         vector = loop.kind == "vectorized" and not one
         self._add(vector, lambda i: f"vectorized loop {name} holds something other than one store")

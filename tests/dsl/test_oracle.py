@@ -12,7 +12,7 @@ from loopwright.dsl import oracle
 from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.oracle import evaluate, evaluation, random_inputs, tolerance
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import workload
+from loopwright.dsl.workload import defined, workload
 from tests.dsl.compute import compute, draw
 
 i, j, k, r = lw.indices("i j k r")
@@ -39,15 +39,29 @@ def test_slabs_give_what_the_whole_gives(chunk: int, monkeypatch: pytest.MonkeyP
     assert compute(total, {x: a}) == a.min()
 
 
-@given(chunk=st.integers(1, 50), shape=st.lists(st.integers(1, 6), max_size=4), steps=st.just(3))
-def test_slabs_cover_a_shape_once(chunk: int, shape: list[int], steps: int) -> None:
+@given(chunk=st.integers(1, 50), m=st.integers(1, 9), n=st.integers(1, 9), product=st.booleans())
+def test_slabs_cover_a_result_once(chunk: int, m: int, n: int, product: bool) -> None:
+    x, y, t = lw.tensor("x", (m, 3)), lw.tensor("y", (3, n)), lw.tensor("T")
+    t[i, j] += x[i, k] * y[k, j] if product else x[i, k] + y[k, j]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "_CHUNK", chunk)
-        count = np.zeros(shape, int)
-        for slab in evaluation._slabs(tuple(shape), steps):
-            assert count[slab].size * steps <= max(chunk, steps)
-            count[slab] += 1
+        count = np.zeros((m, n), int)
+        for rows, columns in evaluation._slabs(defined(t)):
+            count[rows, columns] += 1
+            wide, high = count[rows, columns].shape
+            held = max(wide, high) if product else wide * high
+            assert 3 * held <= max(chunk, 3)
     assert (count == 1).all()
+
+
+def test_places_are_read_one_by_one_or_as_a_box() -> None:
+    x = np.arange(6 * 7 * 8).reshape(6, 7, 8)
+    a, b, c = np.ix_(np.arange(1, 4), np.arange(6), np.arange(2))
+    at = np.asarray(3)
+    every = [(a, b, c), (c, a, b), (b, at, a), (at, at, at), (a, a, c), (a, 5 - b, c)]
+    every += [(a, b + c, b), (a % 2, b, c), (a[:0], b, c), (a, b[..., 0], a), (0 * a, b, 2 + c)]
+    for where in every:
+        np.testing.assert_array_equal(evaluation._elements(x, where), x[where], strict=True)
 
 
 @given(

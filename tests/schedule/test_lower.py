@@ -184,7 +184,7 @@ def broken_trees():
     yield "inside of a serial one", (Loop(j, 2, "serial", (Loop(i, 2, "parallel", (store,)),)),)
     base = Let(Var("base"), Linear(((j, 1),)), 1)
     apart = Loop(j, 2, "parallel", (base, Loop(i, 2, "parallel", (store,))))
-    yield "something stands between j and a parallel loop in it", (apart,)
+    yield "j holds a parallel loop and something beside it", (apart,)
     yield "other than one store", (Loop(i, 2, "vectorized", (inner,)),)
     yield "other than one store", (Loop(i, 2, "vectorized", (store, store)),)
     yield "no known kind", (Loop(i, 2, "magic", (store,)),)
