@@ -151,8 +151,9 @@ def _compress(call: Call) -> Value:
     limit="refused: the shape of its result depends on data",
 )
 def _shape_of_data(call: Call) -> Value:
+    read = (n for n, x in zip(call.names, call.inputs) if isinstance(x, Tensor) and not x.constant)
     raise ModelError(
         f"{call.label}: the shape of its result depends on data, and programs are made for fixed "
-        "shapes; choose elements by a mask of fixed shape (Where), or end the model before it and "
-        "compute the rest outside"
+        "shapes; choose elements by a mask of fixed shape (Where), or end the model at "
+        f"{', '.join(read)} and compute the rest outside (onnx.utils.extract_model cuts a file)"
     )
