@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from loopwright.dsl.elements import COMBINE
-from loopwright.dsl.expr import Binary, Cast, Expr, IndexValue, Read, Table
+from loopwright.dsl.expr import Binary, Cast, Const, Expr, IndexValue, Read, Select, Table
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.scans import Scan
 from loopwright.dsl.traversal import rebuild
@@ -150,9 +150,9 @@ class NestLowering:
         if across is None:
             across = self._contiguous()
             return stmts + self.tiles.inside(tile, lambda at: self._write(at, held), "out", across)
-        spatial = self.sketch.tiled
-        stmts += self._combine_lanes(acc, across)
         stmts += self._tail(acc, across)
+        stmts += self._combine_lanes(acc, across)
+        spatial = self.sketch.tiled
         return stmts + self.tiles.inside(spatial, lambda at: self._write(at, acc), "out")
 
     def _writes(self) -> list[Stmt]:
@@ -301,12 +301,15 @@ class NestLowering:
         at: dict[Index, Linear],
         reduce: Mapping[Index, Linear],
         body: Expr,
+        new: Expr | None = None,
     ) -> Stmt:
         place = self.place(at)
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
         value = self._value(body, place, at, None)
         combine = COMBINE[self.nest.reducer or "sum"]
+        if new is not None and combine not in ("max", "min"):
+            value = Select(new, value, identity(self.nest.reducer, value.dtype))
         result: Expr = Load(acc, where)
         for term in terms(value) if combine == "add" else (value,):
             result = Binary(combine, result, term)
@@ -333,22 +336,35 @@ class NestLowering:
         return stmts
 
     def _tail(self, acc: Buffer, across: Index) -> list[Stmt]:
-        """Rest of a reduction axis that is not a multiple of its tile, into lane 0."""
-        size = extent(across)
-        rest = size % self.sizes[across]
-        tail, once = self.var(f"{across.name}.tail"), np.minimum(rest, 1)
-        inner = {a: self.var(f"{a.name}.rest") for a in self.sketch.reduce if a is not across}
-        place = {a: Linear(((var, 1),)) for a, var in inner.items()}
-        place[across] = Linear(((tail, 1),), size - rest)
+        """Rest of a reduction axis that is not a multiple of its tile, in vectors. The last one
+        overlaps the one before it, and leaves out what that has; an extreme may have it twice."""
+        size, count = extent(across), self.tiles.lanes
+        rest, over = size % self.sizes[across], size % count
+        step, last = self.var(f"{across.name}.tail"), self.var(f"{across.name}.last")
 
-        def update(at: dict[Index, Linear]) -> Stmt:
-            return self._update(
-                acc, (*at.values(), Linear()), at, place, self.sketch.predicates.body
-            )
+        def vector(name: str, begin: Linear, new: Callable[[Var], Expr] | None = None) -> list[Stmt]:
+            lane, body = self.var(f"{across.name}.{name}lane"), self.sketch.predicates.body
+            inner = {a: self.var(f"{a.name}.{name}") for a in self.sketch.reduce if a is not across}
+            place = {a: Linear(((var, 1),)) for a, var in inner.items()}
+            place[across] = begin + Linear(((lane, 1),))
 
-        body = self.tiles.inside(self.sketch.tiled, update, "rest")
-        loops = [(var, once * extent(a), "serial") for a, var in inner.items()]
-        return wrapped(body, [*loops, (tail, rest, "serial")])
+            def update(at: dict[Index, Linear]) -> Stmt:
+                where = (*at.values(), Linear(((lane, 1),)))
+                made = self._update(acc, where, at, place, body, new and new(lane))
+                return Loop(lane, count, "vectorized", (made,))
+
+            made = self.tiles.inside(self.sketch.tiled, update, f"{name}at")
+            return wrapped(made, [(var, extent(a), "serial") for a, var in inner.items()])
+
+        def is_new(lane: Var) -> Expr:
+            return Binary("ge", Position(Linear(((lane, 1),), over - count)), Const(0, "int32"))
+
+        whole = vector("tail", Linear(((step, count),), size - rest))
+        part = vector("last", Linear((), size - count), is_new)
+        return [
+            *wrapped(whole, [(step, rest // count, "serial")]),
+            Loop(last, 1, "serial", tuple(part), Linear((), over)),
+        ]
 
     def _write(
         self, at: dict[Index, Linear], acc: Buffer, along: Mapping[Index, Linear] | None = None
