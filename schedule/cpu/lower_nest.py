@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, IndexValue, Read, Select, Table
@@ -17,7 +15,7 @@ from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import tensor_bytes
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.cpu.lower_pack import lower_panel
-from loopwright.schedule.cpu.lower_reduce import ReductionLoops, reduction_loops
+from loopwright.schedule.cpu.lower_reduce import ReductionLoops, combined_lanes, reduction_loops
 from loopwright.schedule.cpu.prefetch import prefetches
 from loopwright.schedule.cpu.tile_loops import TileLoops
 from loopwright.schedule.loops.statements import identity, leaves, to_linear, wrapped
@@ -151,7 +149,8 @@ class NestLowering:
             across = self._contiguous()
             return stmts + self.tiles.inside(tile, lambda at: self._write(at, held), "out", across)
         stmts += self._tail(acc, across)
-        stmts += self._combine_lanes(acc, across)
+        most = CPU.partial_sums * lanes(self.nest, self.target)
+        stmts += combined_lanes(self.tiles, acc, across, most)
         spatial = self.sketch.tiled
         return stmts + self.tiles.inside(spatial, lambda at: self._write(at, acc), "out")
 
@@ -315,56 +314,38 @@ class NestLowering:
             result = Binary(combine, result, term)
         return Store(acc, where, result)
 
-    def _combine_lanes(self, acc: Buffer, across: Index) -> list[Stmt]:
-        """Halve the partial results until lane 0 has them all: `acc[l] ⊕= acc[l + half]`."""
-        stmts: list[Stmt] = []
-        combine = COMBINE[self.nest.reducer or "sum"]
-        most = CPU.partial_sums * lanes(self.nest, self.target)
-        for step in range(1, most.bit_length()):
-            half = self.sizes[across] >> step
-            lane = self.var(f"{across.name}.half{step}")
-
-            def fold(at: dict[Index, Linear], half: Column = half, lane: Var = lane) -> Stmt:
-                here = (*at.values(), Linear(((lane, 1),)))
-                there = (*at.values(), Linear(((lane, 1),), half))
-                value = Binary(combine, Load(acc, here), Load(acc, there))
-                return Loop(lane, half, "vectorized", (Store(acc, here, value),))
-
-            loops = self.tiles.inside(self.sketch.tiled, fold, f"half{step}")
-            guard = self.var(f"{across.name}.step{step}")
-            stmts.append(Loop(guard, np.minimum(half, 1), "serial", tuple(loops)))
-        return stmts
-
     def _tail(self, acc: Buffer, across: Index) -> list[Stmt]:
         """Rest of a reduction axis that is not a multiple of its tile, in vectors. The last one
         overlaps the one before it, and leaves out what that has; an extreme may have it twice."""
         size, count = extent(across), self.tiles.lanes
         rest, over = size % self.sizes[across], size % count
-        step, last = self.var(f"{across.name}.tail"), self.var(f"{across.name}.last")
-
-        def vector(name: str, begin: Linear, new: Callable[[Var], Expr] | None = None) -> list[Stmt]:
-            lane, body = self.var(f"{across.name}.{name}lane"), self.sketch.predicates.body
-            inner = {a: self.var(f"{a.name}.{name}") for a in self.sketch.reduce if a is not across}
-            place = {a: Linear(((var, 1),)) for a, var in inner.items()}
-            place[across] = begin + Linear(((lane, 1),))
-
-            def update(at: dict[Index, Linear]) -> Stmt:
-                where = (*at.values(), Linear(((lane, 1),)))
-                made = self._update(acc, where, at, place, body, new and new(lane))
-                return Loop(lane, count, "vectorized", (made,))
-
-            made = self.tiles.inside(self.sketch.tiled, update, f"{name}at")
-            return wrapped(made, [(var, extent(a), "serial") for a, var in inner.items()])
-
-        def is_new(lane: Var) -> Expr:
-            return Binary("ge", Position(Linear(((lane, 1),), over - count)), Const(0, "int32"))
-
-        whole = vector("tail", Linear(((step, count),), size - rest))
-        part = vector("last", Linear((), size - count), is_new)
+        tail, last = self.var(f"{across.name}.tail"), self.var(f"{across.name}.last")
+        whole = self._vector(acc, across, "tail", Linear(((tail, count),), size - rest))
+        part = self._vector(acc, across, "last", Linear((), size - count), over - count)
         return [
-            *wrapped(whole, [(step, rest // count, "serial")]),
+            *wrapped(whole, [(tail, rest // count, "serial")]),
             Loop(last, 1, "serial", tuple(part), Linear((), over)),
         ]
+
+    def _vector(
+        self, acc: Buffer, across: Index, name: str, begin: Linear, out: Column | None = None
+    ) -> list[Stmt]:
+        """One vector of a reduction axis, but for the lanes that are less than 0 with `out`."""
+        lane, body = self.var(f"{across.name}.{name}lane"), self.sketch.predicates.body
+        inner = {a: self.var(f"{a.name}.{name}") for a in self.sketch.reduce if a is not across}
+        place = {a: Linear(((var, 1),)) for a, var in inner.items()}
+        place[across] = begin + Linear(((lane, 1),))
+        new = None
+        if out is not None:
+            new = Binary("ge", Position(Linear(((lane, 1),), out)), Const(0, "int32"))
+
+        def update(at: dict[Index, Linear]) -> Stmt:
+            where = (*at.values(), Linear(((lane, 1),)))
+            made = self._update(acc, where, at, place, body, new)
+            return Loop(lane, self.tiles.lanes, "vectorized", (made,))
+
+        made = self.tiles.inside(self.sketch.tiled, update, f"{name}at")
+        return wrapped(made, [(var, extent(a), "serial") for a, var in inner.items()])
 
     def _write(
         self, at: dict[Index, Linear], acc: Buffer, along: Mapping[Index, Linear] | None = None

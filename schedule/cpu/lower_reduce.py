@@ -1,4 +1,7 @@
-"""The reduction loops of a nest: which are unrolled, slide, or are written out for their tests."""
+"""The reduction loops of a nest: which are unrolled, slide, or are written out for their tests.
+
+Partial results in the lanes of a tile become one.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.dtypes import is_float
+from loopwright.dsl.elements import COMBINE
+from loopwright.dsl.expr import Binary
 from loopwright.dsl.index import Affine, Index
 from loopwright.schedule.cpu.heuristics import CPU
+from loopwright.schedule.cpu.tile_loops import Place, TileLoops
 from loopwright.schedule.program.nest import extent, sliding
 from loopwright.schedule.sketch.sketch import NestSketch
-from loopwright.schedule.tree.grammar import Column, Linear, Var
+from loopwright.schedule.tree.grammar import Buffer, Column, Linear, Load, Loop, Stmt, Store, Var
 
 _Loop = tuple[Var, Column, str]
 
@@ -113,3 +119,24 @@ def _near_divisor(count: Column, wanted: Any) -> Column:
 def _nearest(count: int, wanted: float) -> int:
     small = [n for n in range(1, math.isqrt(count) + 1) if count % n == 0]
     return min((*small, *(count // n for n in small)), key=lambda n: abs(math.log(n / wanted)))
+
+
+def combined_lanes(tiles: TileLoops, acc: Buffer, across: Index, most: int) -> list[Stmt]:
+    """Halve the partial results, at `most` so many, until lane 0 has them all:
+    `acc[l] ⊕= acc[l + half]`."""
+    stmts: list[Stmt] = []
+    combine = COMBINE[tiles.sketch.nest.reducer or "sum"]
+    for step in range(1, most.bit_length()):
+        half = tiles.sizes[across] >> step
+        lane = tiles.var(f"{across.name}.half{step}")
+
+        def fold(at: Place, half: Column = half, lane: Var = lane) -> Stmt:
+            here = (*at.values(), Linear(((lane, 1),)))
+            there = (*at.values(), Linear(((lane, 1),), half))
+            value = Binary(combine, Load(acc, here), Load(acc, there))
+            return Loop(lane, half, "vectorized", (Store(acc, here, value),))
+
+        loops = tiles.inside(tiles.sketch.tiled, fold, f"half{step}")
+        guard = tiles.var(f"{across.name}.step{step}")
+        stmts.append(Loop(guard, np.minimum(half, 1), "serial", tuple(loops)))
+    return stmts

@@ -572,3 +572,21 @@ def pairs_of_rows():
 def test_an_extent_that_is_nothing_at_some_size_is_refused_with_the_remedy(make, call):
     with pytest.raises(NotationError, match=r"0 at some size.* give the dims narrower bounds"):
         call(lw.workload(make()), threads=1)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_the_rest_of_a_row_is_counted_once_at_every_length(reduce, dtype):
+    i, j = lw.indices("i j")
+    x, out = lw.tensor("X", (3, lw.dim("n", 1, 70)), dtype), lw.tensor("R")
+    out[i] = getattr(lw, reduce)(x[i, j])
+    work = lw.workload(out)
+    opened = lw.build(work, threads=1)
+    rng = np.random.default_rng(0)
+    for n in range(1, 71):
+        data = rng.integers(1, 3, (3, n)).astype(dtype)
+        if dtype != "int32":
+            data[0, rng.integers(n)], data[1, rng.integers(n)] = np.inf, np.nan
+        expected = getattr(np, reduce)(data, axis=1).astype(dtype)
+        for library in (opened, lw.build(work.at(n=n), threads=1) if n in (25, 43) else opened):
+            np.testing.assert_array_equal(library(data), expected)

@@ -167,6 +167,23 @@ def test_blocks_of_open_length_waste_less_at_smaller_lengths():
     assert rows(few) == []
 
 
+def test_tiles_along_open_rows_are_short():
+    n = lw.dim("n", 1, 600)
+    along, across = ops.softmax(tensor("x", 8, n)), ops.softmax(tensor("x", n, 512))
+
+    def tiles(tensor, size):
+        work, sizes = lw.workload(tensor), {"n": size}
+        sketch = default_for_smaller(work, AVX2_SMALL, Numerics.STANDARD, sizes)
+        alone = default_sketch(work.at(**sizes), AVX2_SMALL, Numerics.STANDARD)
+        return sketch.at(sketch.default).values, alone.at(alone.default).values
+
+    short, alone = tiles(along, 512)
+    assert {value for name, value in short if name.startswith("tile")} == {(16,)}
+    assert {value for name, value in alone if name.startswith("tile")} == {(32,)}
+    same, alone = tiles(across, 512)
+    assert same == alone
+
+
 def test_a_chain_of_open_length_is_right_at_other_lengths():
     n = lw.dim("n", 1, 300)
     workload = lw.workload(ops.attention(*(lw.tensor(name, (2, n, 8)) for name in "QKV")))
