@@ -154,7 +154,12 @@ def _texts(sources: Sequence[str]) -> Sequence[str]:
 
 
 def _numbers(auxiliary: ArrayLike | None, count: int) -> Floats:
-    numbers = np.zeros((count, 0)) if auxiliary is None else np.asarray(auxiliary, np.float64)
+    try:
+        numbers = np.zeros((count, 0)) if auxiliary is None else np.asarray(auxiliary, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"auxiliary numbers: {error}; give finite ones of shape ({count}, columns)"
+        ) from error
     if numbers.ndim != 2 or len(numbers) != count or not np.isfinite(numbers).all():
         raise ModelError(
             f"auxiliary numbers of shape {numbers.shape}: give finite ones of shape "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
-from loopwright.graph.importers.torch.inputs import input_names, shapes_given
+from loopwright.graph.importers.torch.inputs import arguments_of, input_names, shapes_given
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.schedule.open.family import Share
@@ -46,6 +46,7 @@ class OpenSource:
     shapes: of its inputs, by their names.
     arrays: given for inputs of fixed shapes.
     structure: what the model returns, made of its outputs; None for these.
+    arguments: nested as the model takes them, with the names of tensors; none of a file.
     reference: what the framework that it comes from gives for examples, if it has any.
     reference_at: what that gives at some sizes; None where the model says it itself.
     """
@@ -56,6 +57,7 @@ class OpenSource:
     structure: Callable[[Sequence[Any]], Any] | None = None
     reference: Callable[[], Reference | str | None] = lambda: None
     reference_at: Callable[[Mapping[str, int]], Reference | str] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -145,6 +147,7 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
             structure_of(program),
             lambda: Reference.of_torch(program),
             module.reference_at,
+            arguments_of(program),
         )
     if isinstance(model, (str, Path)):
         model = onnx_file(Path(model))

@@ -144,6 +144,10 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
     with pytest.raises(ModelError, match="choose one of trees, lstm"):
         lw.SourceModel("oak")
     learned = lw.SourceModel().fit(["a", "b+"], [0, 1])
+    with pytest.raises(
+        ModelError, match=r"convert string to float: 'x'; give finite ones of shape"
+    ):
+        learned.predict(["a"], [["x"]])
     with pytest.raises(ModelError, match="1 auxiliary columns, but 0"):
         learned.predict(["a"], [[1.0]])
     assert learned.predict([]) == []
