@@ -261,20 +261,21 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
                     f"input {value.name} has {len(axes)} axes in the model, ({shown}) is given"
                 )
         for k, axis in enumerate(axes):
-            if stated is not None and axis.dim_param in known:
-                _check_once(axis.dim_param, value.name, stated[k])
-            if stated is not None and isinstance(stated[k], Size):
-                if axis.dim_value > 0 and stated[k].span() != (axis.dim_value, axis.dim_value):
+            extent = None if stated is None else stated[k]
+            if extent is not None and axis.dim_param in known:
+                _check_once(axis.dim_param, value.name, extent)
+            if isinstance(extent, Size):
+                if axis.dim_value > 0 and extent.span() != (axis.dim_value, axis.dim_value):
                     raise ModelError(
                         f"axis {k} of input {value.name} is {axis.dim_value} in the model, "
-                        f"{stated[k]} is given: give {axis.dim_value}, or a model that was "
+                        f"{extent} is given: give {axis.dim_value}, or a model that was "
                         "exported with this axis open"
                     )
-                shape.append(stated[k])
+                shape.append(extent)
             elif axis.dim_param in known:
                 shape.append(known[axis.dim_param])
-            elif stated is not None:
-                shape.append(stated[k])
+            elif extent is not None:
+                shape.append(extent)
             elif axis.dim_value > 0:
                 shape.append(axis.dim_value)
             else:
@@ -307,7 +308,7 @@ def _check_names(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]
         raise ModelError(f"dims: no axis of an input is named {name!r}; {shown}")
 
 
-def _check_once(name: str, of: str, extent: Any) -> None:
+def _check_once(name: str, of: str, extent: int | Size) -> None:
     """Raise `ModelError` for an extent of inputs that is none of the dim that bounds its axis."""
     if not (isinstance(extent, Size) and name in {d.name for d in extent.dims}):
         raise ModelError(

@@ -267,7 +267,7 @@ def test_a_program_of_fixed_shapes_is_told_how_to_open_it():
         ),
         ({"x": (1, None, 16)}, {"n": (1, 4)}, "input x: .* is no shape"),
         ({"x": (1, 2.5, 16)}, {"n": (1, 4)}, "input x: .* is no shape"),
-        ({"x": 7}, {"n": (1, 4)}, "input x: 7 is no shape"),
+        ({"x": 7}, {"n": (1, 4)}, "input x: int 7 is no shape"),
         ({"x": (lw.dim("k", 1, 4), 3, 16)}, None, "axis 0 of input x is 1 in the model, k is"),
         (None, {"n": (1, 4), "m": (1, 4)}, r"no axis of an input is named 'm'; names are: n"),
         (None, {"n": 4}, r"n is 4: give its least and greatest value"),
