@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from loopwright.costmodel.model import Floats, ModelError
+from loopwright.costmodel.model import Floats, ModelError, check_seed
 from loopwright.costmodel.models.file import SOURCE, read_model, write_model
 from loopwright.costmodel.source.batch import Batch
 from loopwright.costmodel.source.lstm import LSTMClassifier
@@ -41,7 +41,8 @@ class SourceModel:
     def __init__(self, kind: str = "trees", language: str = "opencl", seed: int = 0) -> None:
         if kind not in _KINDS:
             raise ModelError(f"a source model of kind {kind!r}: choose one of {', '.join(_KINDS)}")
-        self.kind, self.seed = kind, int(seed)
+        check_seed(seed)
+        self.kind, self.seed = kind, seed
         self._vocabulary = Vocabulary.of([], language)
         self._classifier: TreeClassifier | LSTMClassifier = _KINDS[kind](self.seed)
         self._auxiliary = 0

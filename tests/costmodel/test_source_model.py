@@ -143,6 +143,8 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
         lw.SourceModel().fit(["float x;", 5], ["a", "b"])
     with pytest.raises(ModelError, match="choose one of trees, lstm"):
         lw.SourceModel("oak")
+    with pytest.raises(ModelError, match="seed = 'x': give an integer of at least 0"):
+        lw.SourceModel(seed="x")
     learned = lw.SourceModel().fit(["a", "b+"], [0, 1])
     with pytest.raises(
         ModelError, match=r"convert string to float: 'x'; give finite ones of shape"
