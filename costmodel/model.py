@@ -18,6 +18,12 @@ class ModelError(LoopwrightError):
     """Data that a cost model cannot learn from, or a model file that is damaged."""
 
 
+def check_seed(seed: int) -> None:
+    """Raise `ModelError` for a seed that decides nothing."""
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ModelError(f"seed = {seed!r}: give an integer of at least 0")
+
+
 class CostModel(ABC):
     """Predicts which programs are fast, from features of their loop trees.
 

@@ -213,7 +213,22 @@ def _check_inside(
             raise RangeError(
                 f"{name}: {p.position} reaches {low} to {high}, outside of {p}, which has "
                 f"extent {p.extent}{known}; pad it with lw.pad or guard it with lw.where"
+                f"{_shorter(inside, extents, positions)}"
             )
+
+
+def _shorter(
+    indices: Iterable[Index], extents: dict[Index, int], positions: list[_Position]
+) -> str:
+    """Advice to declare the range of the one index, as of a stencil, by which all reads are
+    inside."""
+    index, *others = indices
+    reads = [p for p in positions if not p.guarded and index in p.position.indices()]
+    ends = [n for p in reads if (n := _by_growing(p, index, extents)) is not None]
+    inside = len(ends) == len(reads) and all(p.position.bounds(extents)[0] >= 0 for p in reads)
+    if others or not inside:
+        return ""
+    return f', or declare a shorter range: lw.indices("{index}", {index}={min(ends)})'
 
 
 def _positions(expr: Expr, guarded: bool) -> Iterator[_Position]:

@@ -117,6 +117,8 @@ class HandSchedule:
         given = [self._at(loop) for loop in loops]
         if len(set(given)) != len(given):
             raise ConfigError(f"reorder names a loop twice: {', '.join(loops)}")
+        if not given:
+            return self  # a stage without loops, too
         order = list(range(len(self.loops)))
         for place, loop in zip(sorted(given), given, strict=True):
             order[place] = loop

@@ -129,7 +129,10 @@ def positional(
             raise ShapeError(f"{name!r} {why}: {signature}")
     missing = [name for name in rest if name not in named]
     if missing:
-        raise ShapeError(f"input {', '.join(missing)} is missing: {signature}")
+        what = (
+            f"input {missing[0]} is" if len(missing) == 1 else f"inputs {', '.join(missing)} are"
+        )
+        raise ShapeError(f"{what} missing: {signature}")
     return (*inputs, *(named[name] for name in rest))
 
 

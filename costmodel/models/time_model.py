@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from loopwright.costmodel.model import Floats, ModelError
+from loopwright.costmodel.model import Floats, ModelError, check_seed
 from loopwright.costmodel.models.file import read_model, write_model
 from loopwright.dsl.words import brief
 
@@ -55,8 +55,9 @@ class TimeModel:
         if not count or most < 1:
             raise ModelError(f"{count} inputs: name between 1 and 36")
         self.units = most if units is None else units
-        if not 0 <= self.units <= most:
-            raise ModelError(f"{units} units with {count} inputs: use 0 to {most}")
+        if self.units not in range(most + 1):
+            raise ModelError(f"{units!r} units with {count} inputs: use 0 to {most}")
+        check_seed(seed)
         self.seed = seed
         self._mean = self._deviation = np.zeros(0)
         self._weights: _Array = np.zeros(0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from loopwright.costmodel.model import Floats, ModelError
+from loopwright.costmodel.model import Floats, ModelError, check_seed
 from loopwright.costmodel.models.file import SOURCE, read_model, write_model
 from loopwright.costmodel.source.batch import Batch
 from loopwright.costmodel.source.lstm import LSTMClassifier
@@ -41,7 +41,8 @@ class SourceModel:
     def __init__(self, kind: str = "trees", language: str = "opencl", seed: int = 0) -> None:
         if kind not in _KINDS:
             raise ModelError(f"a source model of kind {kind!r}: choose one of {', '.join(_KINDS)}")
-        self.kind, self.seed = kind, int(seed)
+        check_seed(seed)
+        self.kind, self.seed = kind, seed
         self._vocabulary = Vocabulary.of([], language)
         self._classifier: TreeClassifier | LSTMClassifier = _KINDS[kind](self.seed)
         self._auxiliary = 0
@@ -154,7 +155,12 @@ def _texts(sources: Sequence[str]) -> Sequence[str]:
 
 
 def _numbers(auxiliary: ArrayLike | None, count: int) -> Floats:
-    numbers = np.zeros((count, 0)) if auxiliary is None else np.asarray(auxiliary, np.float64)
+    try:
+        numbers = np.zeros((count, 0)) if auxiliary is None else np.asarray(auxiliary, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"auxiliary numbers: {error}; give finite ones of shape ({count}, columns)"
+        ) from error
     if numbers.ndim != 2 or len(numbers) != count or not np.isfinite(numbers).all():
         raise ModelError(
             f"auxiliary numbers of shape {numbers.shape}: give finite ones of shape "

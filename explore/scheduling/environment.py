@@ -66,6 +66,11 @@ class ScheduleEnv(Environment):
             raise ConfigError("an environment needs one workload at least")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ConfigError(f'render_mode={render_mode!r}: give "ansi", or leave it out')
+        if not isinstance(evaluator, Evaluator | None):
+            raise ConfigError(
+                f"evaluator={evaluator!r} tells no speeds: give a Measured, Modelled or Formula, "
+                "or leave it out to measure"
+            )
         self.problems = [Problem.of(as_workload(w), machine, order) for w in many]
         self._evaluator = evaluator
         self._target = machine
@@ -97,8 +102,10 @@ class ScheduleEnv(Environment):
         chosen = (options or {}).get("workload")
         if chosen is None:
             chosen = int(self.np_random.integers(len(self.problems)))
-        if not 0 <= chosen < len(self.problems):
-            raise ConfigError(f"there is no workload {chosen}: give 0 to {len(self.problems) - 1}")
+        if chosen not in range(len(self.problems)):
+            raise ConfigError(
+                f"there is no workload {chosen!r}: give 0 to {len(self.problems) - 1}"
+            )
         self._state, self._left = State.first(self.problems[chosen]), STEPS
         (self._speed,) = self.evaluator.speeds([self._state])
         return self._state.observation.copy(), self._info()

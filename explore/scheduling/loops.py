@@ -83,10 +83,8 @@ class Problem:
         if order is None:
             read = (i.name for r in last.nest.reads() for p in r.index for i in p.indices())
             order = [name for name in dict.fromkeys((*read, *loops)) if name in loops]
-        if sorted(order) != sorted(loops):
-            raise ConfigError(
-                f"the order {', '.join(order)} is to name each of {', '.join(loops)} once"
-            )
+        if not isinstance(order, Sequence) or sorted(map(str, order)) != sorted(loops):
+            raise ConfigError(f"the order {order!r} is to name each of {', '.join(loops)} once")
         start = tuple(loops[name] for name in order)
         wide = lanes(last.nest, target)
         return Problem(workload, target, nests, start, axis_strides(last), wide)

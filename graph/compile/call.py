@@ -8,9 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from loopwright.codegen.library.calls import positional
 from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.library.torch_tensors import any_tensor, to_numpy, to_torch
 from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.words import brief
+
+_ROWS = (tuple, list)
 
 
 class Callee(Protocol):
@@ -27,16 +31,20 @@ class Callee(Protocol):
 class ModelCall:
     """Calls a model's library as the model is called. `several`: the model returns a tuple, of one
     element too, or what `structure` makes. `order` names the inputs, with those `fixed` since they
-    decide what is computed."""
+    decide what is computed. `arguments` are
+    nested as the model takes them, with the names of inputs."""
 
     library: Callee
     several: bool
     structure: Callable[[Sequence[Any]], Any] | None = None
     order: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Outputs for inputs by position or by name: torch tensors if any input is one."""
+        if self.arguments and (_has_dict(inputs) or any(map(_is_nested, named.values()))):
+            inputs, named = (), self._by_input(inputs, named)
         inputs = tuple(_leaves(inputs))
         is_torch = any_tensor((*inputs, *named.values()))
         if is_torch:
@@ -51,6 +59,12 @@ class ModelCall:
         if self.structure is not None:
             return self.structure(outputs)
         return outputs if self.several else outputs[0]
+
+    def _by_input(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of a call by name, of arguments that are nested."""
+        taken = f"the model takes {', '.join(self.arguments)}"
+        values = positional(tuple(given), named, tuple(self.arguments), taken)
+        return dict(_named(tuple(self.arguments.values()), values))
 
     def _without_fixed(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         """The inputs of a call by name. Raises `ModelError` where fixed ones differ."""
@@ -71,10 +85,36 @@ class ModelCall:
         return {name: x for name, x in by_name.items() if name not in self.fixed}
 
 
+def _named(names: Any, x: Any) -> Iterator[tuple[str, Any]]:
+    """Arrays of a nested input, by their names, which are nested alike."""
+    if isinstance(names, str):
+        yield names, x
+    elif isinstance(names, Mapping) and isinstance(x, Mapping) and names.keys() == x.keys():
+        for key, inner in names.items():
+            yield from _named(inner, x[key])
+    elif isinstance(names, _ROWS) and isinstance(x, _ROWS) and len(names) == len(x):
+        for inner, one in zip(names, x):
+            yield from _named(inner, one)
+    else:
+        raise ShapeError(
+            f"{brief(x)} is nested otherwise than the model takes it: give {names}, with an array "
+            "for each name"
+        )
+
+
+def _has_dict(x: Any) -> bool:
+    return isinstance(x, Mapping) or (isinstance(x, _ROWS) and any(map(_has_dict, x)))
+
+
+def _is_nested(x: Any) -> bool:
+    has_arrays = isinstance(x, _ROWS) and any(hasattr(y, "shape") for y in x)
+    return has_arrays or _has_dict(x)
+
+
 def _leaves(inputs: Sequence[Any]) -> Iterator[Any]:
     """Arrays of inputs that may be nested, as the states of an LSTM are."""
     for x in inputs:
-        if isinstance(x, (tuple, list)) and any(hasattr(y, "shape") for y in x):
+        if isinstance(x, _ROWS) and any(hasattr(y, "shape") for y in x):
             yield from _leaves(x)
         else:
             yield x

@@ -113,7 +113,14 @@ class TunedModel:
         source, several = self.work.source, self.work.network.several
         if source is None:
             return ModelCall(self.library, several, fixed=self.work.fixed)
-        return ModelCall(self.library, several, source.structure, source.order, self.work.fixed)
+        return ModelCall(
+            self.library,
+            several,
+            source.structure,
+            source.order,
+            self.work.fixed,
+            source.arguments,
+        )
 
     def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:
         """Writes NAME.so with the weights, NAME.h and NAME.json; see `Library.export`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from loopwright.graph.importers.inputs import Inputs, arrays, by_name, shape_of
 from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference, example_tensors
-from loopwright.graph.importers.torch.inputs import input_names
+from loopwright.graph.importers.torch.inputs import arguments_of, input_names
 from loopwright.graph.importers.torch.program import structure_of, torch_program
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 
@@ -29,7 +29,8 @@ class Source:
     alone; None where the model is `written` in the notation, as of ONNX. `ask` has the framework
     that it comes from compute it, if there is one. `structure` makes of its outputs what the model
     returns, None for an output or a tuple; `outputs` are their names, if it has any. `examples`
-    are arrays for the inputs, if such were given, and `order` has the inputs' names."""
+    are arrays for the inputs, if such were given, and `order` has the inputs' names. `arguments`
+    are nested as the model takes them, with these names in place of tensors."""
 
     module: Any = None
     ask: Callable[[], Reference | str | None] = lambda: None
@@ -38,6 +39,7 @@ class Source:
     examples: tuple[Any, ...] = ()
     written: Written | None = None
     order: tuple[str, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @functools.cached_property
     def reference(self) -> Reference | str | None:
@@ -62,7 +64,10 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         given = dict(zip(input_names(program), example_tensors(program)))
         read = _of_onnx(onnx_of(program), given)
         return replace(
-            read, ask=lambda: Reference.of_torch(program), structure=structure_of(program)
+            read,
+            ask=lambda: Reference.of_torch(program),
+            structure=structure_of(program),
+            arguments=arguments_of(program),
         )
     if isinstance(model, IRModule):
         module = _fixed(_from_relax(model, inputs))

@@ -84,6 +84,7 @@ class OpenModel:
             self.source.structure,
             tuple(self.source.shapes),
             work.fixed,
+            self.source.arguments,
         )
 
     def export(self, path: str | os.PathLike[str], extras: Sequence[str] = ()) -> Path:

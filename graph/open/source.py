@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.size import Dim, Size, dim, extent_at, merged
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.inputs import Inputs, by_name
+from loopwright.graph.importers.inputs import Inputs, by_name, shape_of
 from loopwright.graph.importers.onnx.call import Array
 from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
@@ -22,7 +22,7 @@ from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
-from loopwright.graph.importers.torch.inputs import input_names, shapes_given
+from loopwright.graph.importers.torch.inputs import arguments_of, input_names, shapes_given
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.schedule.open.family import Share
@@ -46,6 +46,7 @@ class OpenSource:
     shapes: of its inputs, by their names.
     arrays: given for inputs of fixed shapes.
     structure: what the model returns, made of its outputs; None for these.
+    arguments: nested as the model takes them, with the names of tensors; none of a file.
     reference: what the framework that it comes from gives for examples, if it has any.
     reference_at: what that gives at some sizes; None where the model says it itself.
     """
@@ -56,6 +57,7 @@ class OpenSource:
     structure: Callable[[Sequence[Any]], Any] | None = None
     reference: Callable[[], Reference | str | None] = lambda: None
     reference_at: Callable[[Mapping[str, int]], Reference | str] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -145,6 +147,7 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
             structure_of(program),
             lambda: Reference.of_torch(program),
             module.reference_at,
+            arguments_of(program),
         )
     if isinstance(model, (str, Path)):
         model = onnx_file(Path(model))
@@ -250,7 +253,7 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
         axes = value.type.tensor_type.shape.dim
         own = given.get(value.name)
         shape: list[int | Size] = []
-        stated = None if own is None else tuple(getattr(own, "shape", own))
+        stated = None if own is None else _stated(value.name, own)
         if stated is not None and value.type.tensor_type.HasField("shape"):
             if len(stated) != len(axes):
                 shown = ", ".join(map(str, stated))
@@ -258,18 +261,21 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
                     f"input {value.name} has {len(axes)} axes in the model, ({shown}) is given"
                 )
         for k, axis in enumerate(axes):
-            if stated is not None and isinstance(stated[k], Size):
-                if axis.dim_value > 0 and stated[k].span() != (axis.dim_value, axis.dim_value):
+            extent = None if stated is None else stated[k]
+            if extent is not None and axis.dim_param in known:
+                _check_once(axis.dim_param, value.name, extent)
+            if isinstance(extent, Size):
+                if axis.dim_value > 0 and extent.span() != (axis.dim_value, axis.dim_value):
                     raise ModelError(
                         f"axis {k} of input {value.name} is {axis.dim_value} in the model, "
-                        f"{stated[k]} is given: give {axis.dim_value}, or a model that was "
+                        f"{extent} is given: give {axis.dim_value}, or a model that was "
                         "exported with this axis open"
                     )
-                shape.append(stated[k])
+                shape.append(extent)
             elif axis.dim_param in known:
                 shape.append(known[axis.dim_param])
-            elif stated is not None:
-                shape.append(int(stated[k]))
+            elif extent is not None:
+                shape.append(extent)
             elif axis.dim_value > 0:
                 shape.append(axis.dim_value)
             else:
@@ -278,25 +284,37 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
     return shapes
 
 
+def _stated(name: str, given: Any) -> Shape:
+    """The shape of an array, or what is one, with sizes. Raises `ModelError` for anything else."""
+    if hasattr(given, "shape") or not isinstance(given, (tuple, list)):
+        return shape_of(name, given)
+    fixed = iter(shape_of(name, [n for n in given if not isinstance(n, Size)]))
+    return tuple(n if isinstance(n, Size) else next(fixed) for n in given)
+
+
 def _check_names(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> None:
-    """Raise `ModelError` for bounds of an axis that is not there, or has an extent already."""
-    axes = [(v.name, a) for v in inputs_of(model) for a in v.type.tensor_type.shape.dim]
-    names = {axis.dim_param for _, axis in axes} - {""}
-    left = {axis.dim_param for name, axis in axes if name not in given}
-    stated = dims_of({name: tuple(getattr(x, "shape", x)) for name, x in given.items()})
+    """Raise `ModelError` for bounds of an axis that is not there."""
+    axes = [axis for v in inputs_of(model) for axis in v.type.tensor_type.shape.dim]
+    names = {axis.dim_param for axis in axes} - {""}
+    stated = dims_of({name: _stated(name, x) for name, x in given.items()})
     for name in known:
-        if name in left or name in {d.name for d in stated}:
+        if name in names or name in {d.name for d in stated}:
             continue
-        if name in names:
-            raise ModelError(
-                f"dims: an extent of {name!r} is in inputs, too: leave it out of one of these"
-            )
         shown = (
             f"names are: {', '.join(sorted(names))}"
             if names
             else ("no axis has a name: export the model with open axes, or give lw.dim in inputs")
         )
         raise ModelError(f"dims: no axis of an input is named {name!r}; {shown}")
+
+
+def _check_once(name: str, of: str, extent: int | Size) -> None:
+    """Raise `ModelError` for an extent of inputs that is none of the dim that bounds its axis."""
+    if not (isinstance(extent, Size) and name in {d.name for d in extent.dims}):
+        raise ModelError(
+            f"dims: an extent of {name!r} is in inputs, too, as {extent} of {of}: leave it out of "
+            "one of these"
+        )
 
 
 def _unbounded(name: str, axis: int, word: str, rank: int) -> str:

@@ -129,7 +129,11 @@ def export_records(store: RecordStore, file: Path, only_best: bool) -> None:
 @click.option("--skip-damaged", is_flag=True, help="Import the rest of a damaged file.")
 @_store(create=True)
 def import_records(store: RecordStore, file: Path, skip_damaged: bool) -> None:
-    """Add the records of FILE, as `export` wrote it."""
+    """Add the records of FILE, as `export` wrote it: JSON lines, or a store."""
+    if _is_store(file):
+        _copy(file, store)
+        click.echo(f"{store.location} has {len(store)}")
+        return
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         new, skipped = store.import_lines(file, skip_damaged)
@@ -137,7 +141,7 @@ def import_records(store: RecordStore, file: Path, skip_damaged: bool) -> None:
         click.echo(f"warning: {warning.message}", err=True)
     for problem in skipped:
         click.echo(f"skipped {problem}", err=True)
-    click.echo(f"{new} new records; {store.location} has {len(store)}")
+    click.echo(f"{counted(new, 'new record')}; {store.location} has {len(store)}")
 
 
 @records.command()
@@ -171,7 +175,8 @@ def sync(source: Location, into: Location, both: bool) -> None:
 
 def _copy(source: Location, into: RecordStore) -> None:
     with RecordStore(source, create=False) as other:
-        click.echo(f"{into.merge(other.lacking(into))} new records of {source}")
+        new = into.merge(other.lacking(into))
+        click.echo(f"{counted(new, 'new record')} of {source}")
 
 
 @records.command()

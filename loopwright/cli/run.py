@@ -62,9 +62,10 @@ def run(library: Path, inputs: tuple[Path, ...], outputs: tuple[Path, ...]) -> N
     result = loaded(*arrays)
     made = result if isinstance(result, tuple) else (result,)
     for number, (array, parameter) in enumerate(zip(made, results)):
-        shown = f"{parameter}, without elements"
+        shown = f"{parameter.name}: {parameter.dtype}{list(array.shape)}, without elements"
         if array.size:
-            shown = f"{parameter}, from {float(array.min()):.6g} to {float(array.max()):.6g}"
+            ends = f"from {float(array.min()):.6g} to {float(array.max()):.6g}"
+            shown = f"{parameter.name}: {parameter.dtype}{list(array.shape)}, {ends}"
         if number < len(outputs):
             np.save(outputs[number], array)
             shown += f", saved to {outputs[number]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,14 +102,17 @@ def tune_model(network: Network, options: _Options) -> None:
         return
     gpu = given_targets(options.targets, elsewhere)
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
-    with open_device(options.device, "cpu", network.threads, fleet=options.fleet) as device:
-        device.prepare()  # beside the imports
-        from loopwright.graph.compile.model import TunedModel
-        from loopwright.graph.placed.model import PlacedModel
-        from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
-        from loopwright.graph.tuning.live_table import shown
-        from loopwright.graph.tuning.search import SearchOptions
-        from loopwright.graph.tuning.two_devices import tune_placed
+    with ExitStack() as stack:
+        with clock.part("starting"):
+            opened = open_device(options.device, "cpu", network.threads, fleet=options.fleet)
+            device = stack.enter_context(opened)
+            device.prepare()  # beside the imports
+            from loopwright.graph.compile.model import TunedModel
+            from loopwright.graph.placed.model import PlacedModel
+            from loopwright.graph.tuning.fixed_sizes import summarized, tune_fixed
+            from loopwright.graph.tuning.live_table import shown
+            from loopwright.graph.tuning.search import SearchOptions
+            from loopwright.graph.tuning.two_devices import tune_placed
 
         target = device.target
         with clock.part("reading"):
@@ -146,7 +150,8 @@ def tune_model(network: Network, options: _Options) -> None:
             else:
                 made, _ = tune_placed(work, target, gpu, budget, *what)
                 built = made.cpu
-    path = made.export(output)
+    with clock.part("writing"):
+        path = made.export(output)
     show_tasks(built)
     for line in summarized(made, target, budget, how):
         click.echo(line)

@@ -110,7 +110,8 @@ class HandNest:
         """The position of a loop; `ConfigError` if there is none of this name."""
         names = [loop.name for loop in self.loops]
         if name not in names:
-            raise ConfigError(f"no loop {name!r}; the loops are {', '.join(names)}")
+            known = f"the loops are {', '.join(names)}" if names else "this stage has no loops"
+            raise ConfigError(f"no loop {name!r}; {known}")
         return names.index(name)
 
     def leaves(self, name: str) -> frozenset[str]:

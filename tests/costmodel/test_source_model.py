@@ -143,7 +143,13 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
         lw.SourceModel().fit(["float x;", 5], ["a", "b"])
     with pytest.raises(ModelError, match="choose one of trees, lstm"):
         lw.SourceModel("oak")
+    with pytest.raises(ModelError, match="seed = 'x': give an integer of at least 0"):
+        lw.SourceModel(seed="x")
     learned = lw.SourceModel().fit(["a", "b+"], [0, 1])
+    with pytest.raises(
+        ModelError, match=r"convert string to float: 'x'; give finite ones of shape"
+    ):
+        learned.predict(["a"], [["x"]])
     with pytest.raises(ModelError, match="1 auxiliary columns, but 0"):
         learned.predict(["a"], [[1.0]])
     assert learned.predict([]) == []

@@ -143,13 +143,15 @@ def test_bad_names_are_refused(fitted: TimeModel) -> None:
     for texts in ("mnk", ("m", "m"), ("m", 3)):
         with pytest.raises(ModelError, match="give a list of different texts"):
             TimeModel(texts)  # type: ignore[arg-type]
-    for units in (-1, 12):
-        with pytest.raises(ModelError, match=f"{units} units with 4 inputs: use 0 to 11"):
-            TimeModel(NAMES, units=units)
-    with pytest.raises(ModelError, match="cannot name a C function"):
-        fitted.to_c("a b")
-    with pytest.raises(ModelError, match="cannot name a C function"):
-        fitted.to_c("größe")
+    for seed in (-1, 0.5, "a", True):
+        with pytest.raises(ModelError, match="give an integer of at least 0"):
+            TimeModel(NAMES, seed=seed)  # type: ignore[arg-type]
+    for units in (-1, 12, "a"):
+        with pytest.raises(ModelError, match=f"{units!r} units with 4 inputs: use 0 to 11"):
+            TimeModel(NAMES, units=units)  # type: ignore[arg-type]
+    for name in ("a b", "größe"):
+        with pytest.raises(ModelError, match=f"{name!r} cannot name a C function"):
+            fitted.to_c(name)
 
 
 def test_a_model_that_has_not_learned_says_so(tmp_path: Path) -> None:

@@ -133,3 +133,16 @@ def test_two_declarations_of_one_name_must_agree() -> None:
     (short,), (long,) = lw.indices(n=3), lw.indices(n=4)
     with pytest.raises(RangeError, match=r"index n ranges over 3 .* but over 4"):
         define(short, A[short, 0] * 0 + A[long, 1])
+
+
+def test_a_stencil_that_leaves_its_tensor_is_told_the_range_that_suits_all_reads():
+    U = lw.tensor("U", (37, 53))
+
+    def stencil(i, j):
+        T = lw.tensor("T")
+        T[i, j] = U[i + 1, j] + U[i, j] + U[i + 2, j]
+        return lw.workload(T)
+
+    with pytest.raises(RangeError, match=r'shorter range: lw.indices\("i", i=35\)$'):
+        stencil(*lw.indices("i j"))
+    assert stencil(*lw.indices("i j", i=35)).outputs[0].shape == (35, 53)

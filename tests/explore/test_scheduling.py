@@ -172,6 +172,12 @@ def test_what_an_environment_cannot_do_is_said():
         env.step(7)
     with pytest.raises(ConfigError, match="name each of i, j, k once"):
         ScheduleEnv(product(), made_up(), TARGET, order=("i", "j"))
+    with pytest.raises(ConfigError, match="the order 5 is to name each of i, j, k once"):
+        ScheduleEnv(product(), made_up(), TARGET, order=5)
+    with pytest.raises(ConfigError, match="evaluator=3 tells no speeds: give a Measured"):
+        ScheduleEnv(product(), 3, TARGET)
+    with pytest.raises(ConfigError, match="there is no workload 'a': give 0 to 0"):
+        env.reset(options={"workload": "a"})
     with pytest.raises(ConfigError, match="one workload"):
         ScheduleEnv([], made_up(), TARGET)
     with pytest.raises(ConfigError, match="render_mode='human': give \"ansi\""):

@@ -222,6 +222,15 @@ def test_bfloat16_goes_in_and_out_of_files_that_have_no_name_for_it(tmp_path, mo
     np.testing.assert_array_equal(np.load("y.npy").view(dtype), np.array([0, 2, 0, 4], dtype))
 
 
+def test_run_tells_the_shapes_of_the_results_that_it_computed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = lw.tensor("x", (lw.dim("n", 1, 9), 3))
+    lw.build(lw.ops.relu(x), threads=1).export("r.so")
+    np.save("x.npy", np.ones((2, 3), "float32"))
+    said = _call("run", "r.so", "--input", "x.npy")
+    assert "relu: float32[2, 3], from 1 to 1" in said
+
+
 def test_an_option_that_a_command_refuses_is_not_in_its_help():
     helps = {
         c: CliRunner().invoke(main, [c, "--help"]).output for c in ("tasks", "profile", "build")

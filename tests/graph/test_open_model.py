@@ -238,6 +238,14 @@ def test_a_program_of_torch_may_have_open_sizes():
             torch.testing.assert_close(got, wanted[name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("extent", [3, 9, lw.dim("m", 1, 4)])
+def test_an_axis_that_two_inputs_have_is_not_bounded_by_dims_and_fixed_in_one(extent):
+    nodes = [helper.make_node("Add", ["a", "b"], ["c"])]
+    both = model_of(nodes, {"a": ["n", 2], "b": ["n", 2]}, ["c"])
+    with pytest.raises(ModelError, match=r"an extent of 'n' is in inputs, too, as .* of a"):
+        lw.build_model(both, {"a": (extent, 2)}, dims={"n": (1, 4)})
+
+
 def test_a_program_of_fixed_shapes_is_told_how_to_open_it():
     torch = pytest.importorskip("torch")
     program = torch.export.export(torch.nn.Linear(4, 4), (torch.zeros(2, 4),))
@@ -251,6 +259,15 @@ def test_a_program_of_fixed_shapes_is_told_how_to_open_it():
         (None, {"m": (1, 4)}, r"no axis of an input is named 'm'; names are: n"),
         (None, "n", r"dims is 'n': give bounds by name"),
         ({"x": (1, lw.dim("k", 1, 4), 16)}, {"n": (1, 4)}, "an extent of 'n' is in inputs, too"),
+        ({"x": (1, 9, 16)}, {"n": (1, 4)}, "an extent of 'n' is in inputs, too, as 9 of x"),
+        (
+            {"x": (1, "m", 16)},
+            {"n": (1, 4)},
+            r"input x: .* is no shape: give an array",
+        ),
+        ({"x": (1, None, 16)}, {"n": (1, 4)}, "input x: .* is no shape"),
+        ({"x": (1, 2.5, 16)}, {"n": (1, 4)}, "input x: .* is no shape"),
+        ({"x": 7}, {"n": (1, 4)}, "input x: int 7 is no shape"),
         ({"x": (lw.dim("k", 1, 4), 3, 16)}, None, "axis 0 of input x is 1 in the model, k is"),
         (None, {"n": (1, 4), "m": (1, 4)}, r"no axis of an input is named 'm'; names are: n"),
         (None, {"n": 4}, r"n is 4: give its least and greatest value"),

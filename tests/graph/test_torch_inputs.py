@@ -158,6 +158,56 @@ def test_nested_inputs_of_a_program_of_fixed_shapes_are_compared_by_their_places
         build_model(program, ({"a": torch.ones(3, 4)},), threads=1)
 
 
+class _Nested(torch.nn.Module):
+    def forward(self, batch, state, extra=None):
+        h = (batch["a"] - 2 * batch["b"]) * state[0]
+        return {"h": h if extra is None else h + extra["e"]}
+
+
+def _nested():
+    batch = {"a": torch.randn(3, 4), "b": torch.randn(3, 4)}
+    return batch, [torch.randn(3, 4)]
+
+
+def _open_inputs():
+    shape = (lw.dim("n", 2, 9), 4)
+    return {n: lw.tensor(n, shape) for n in "ab"}, [lw.tensor("s", shape)]
+
+
+@pytest.mark.parametrize("inputs", [_nested, _open_inputs])
+def test_a_call_takes_inputs_nested_as_the_module_takes_them(inputs):
+    network = build_model(_Nested(), inputs(), threads=1)
+    batch, state = _nested()
+    (expected,) = _Nested()(batch, state).values()
+    turned = {"b": batch["b"], "a": batch["a"]}
+    for found in (
+        network(batch, state),
+        network(turned, tuple(state)),
+        network(batch, state=state),
+        network(state=state, batch=turned),
+        network(*batch.values(), *state),
+        network(*batch.values(), state_0=state[0]),
+    ):
+        torch.testing.assert_close(found["h"], expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda f, b, s: f({"a": b["a"]}, s), r"give \{'a': 'batch_a', 'b': 'batch_b'\}"),
+        (lambda f, b, s: f(b, [*s, *s]), r"nested otherwise .* give \['state_0'\]"),
+        (lambda f, b, s: f(b), "input state is missing: the model takes batch, state"),
+        (lambda f, b, s: f(b, s, c=b), "'c' is no input: the model takes batch, state"),
+        (lambda f, b, s: f(batch=b["a"], state=s), "Tensor of shape .* is nested otherwise"),
+        (lambda f, b, s: f({**b, "b": b["b"].double()}, s), "batch_b has dtype float64"),
+    ],
+)
+def test_inputs_of_a_call_that_are_nested_otherwise_are_refused_with_the_names(call, said):
+    network = build_model(_Nested(), _nested(), threads=1)
+    with pytest.raises(ShapeError, match=said):
+        call(network, *_nested())
+
+
 def test_constants_among_the_inputs_are_refused_with_what_to_do():
     a, b = torch.randn(2, 3, 4)
     for model in (_Optional(), _program(_Optional(), a, None, b)):

@@ -233,6 +233,15 @@ def test_what_is_not_legal_is_refused_with_what_is_allowed(ask, words):
         ask(HandSchedule(matmul(), TARGET))
 
 
+def test_a_stage_without_loops_is_reordered_into_itself_and_says_that_it_has_none():
+    x, y = lw.tensor("x", ()), lw.tensor("y")
+    y[()] = 2 * x[()]
+    nest = HandSchedule(lw.workload(y), TARGET).reorder()
+    assert nest.build()(np.float32(3)) == 6
+    with pytest.raises(ConfigError, match="no loop 'i'; this stage has no loops"):
+        nest.split("i", 2)
+
+
 def test_an_index_names_its_own_loop():
     (i,) = lw.indices("i")
     assert HandSchedule(matmul(), TARGET).split(i, 4).loops[:2] == ("i.outer", "i.inner")

@@ -100,6 +100,8 @@ def test_export_and_import_and_merge(run, tmp_path):
     assert run("export", "best.jsonl", "--best") == (0, "2 records written to best.jsonl\n")
     assert run("export", "best.db", "--best") == (0, "2 records written to best.db\n")
     assert run("export", "c.db") == (0, "4 records written to c.db\n")
+    said = "4 new records of c.db\n"
+    assert run("import", "c.db", "--records", "e.db")[1].startswith(said)
     code, output = run("merge", "best.db", "b.db", "c.db", "--records", "d.db")
     assert code == 0
     assert output.splitlines()[:3] == [

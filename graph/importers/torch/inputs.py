@@ -53,6 +53,17 @@ def input_names(program: Any) -> list[str]:
     return names if len(set(names)) == len(own) else own
 
 
+def arguments_of(program: Any) -> dict[str, Any]:
+    """The arguments of a program by name, nested as it takes them, with the names of their tensors
+    in place of these."""
+    left = iter(input_names(program))
+    parts = [part for spec in program.call_spec.in_spec.children() for part in spec.children()]
+    return {
+        name: part.unflatten([next(left) for _ in range(part.num_leaves)])
+        for name, part in zip(_arguments(program), parts)
+    }
+
+
 def fixed_shapes(program: Any) -> bool:
     """Return whether a program takes tensors of one shape each."""
     return all(isinstance(n, int) for shape in _shapes(program) for n in shape)
