@@ -20,7 +20,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
     return {
         aten.addcdiv.default: _plus_quotient,
         aten.addcmul.default: _plus_product,
-        aten.expm1.default: _less_one,
+        aten.expm1.default: less_one,
         aten.glu.default: _gated,
         aten.hypot.default: _hypotenuse,
         aten.log1p.default: _log_of_one_more,
@@ -30,7 +30,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.remainder.Tensor: _remainder,
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
         aten.sinc.default: _sinc,
-        aten.special_expm1.default: _less_one,
+        aten.special_expm1.default: less_one,
     }
 
 
@@ -44,7 +44,7 @@ def _plus_quotient(x: Any, a: Any, b: Any, value: float = 1) -> Any:
     return op.Add(x, op.Mul(op.Div(a, b), like(value, x)))
 
 
-def _less_one(x: Any) -> Any:
+def less_one(x: Any) -> Any:
     """`exp(x) - 1`, which for small x would have no digits left."""
     op = opset()
     return op.Mul(op.Tanh(op.Div(x, like(2, x))), op.Add(op.Exp(x), like(1, x)))

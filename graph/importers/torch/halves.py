@@ -10,16 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from loopwright.graph.importers.torch.doubles import multiply_before
+
 
 @contextmanager
 def rounded_once(program: Any) -> Iterator[None]:
-    """Let a program of torch.export have float32 inside of these operators for a while."""
+    """Let a program of torch.export have float32 inside of these operators for a while, and of
+    float64 the factors of sums as operators of their own."""
     own = program.graph_module.graph
     program.graph_module.graph = graph = copy.deepcopy(own)
     several = _several()
     for node in list(graph.nodes):
-        if _half(node) and (node.target in several or _by_number(node)):
+        has_factor = node.kwargs.get("alpha", 1) != 1
+        if _half(node) and (node.target in several or has_factor or _by_number(node)):
             _widen(graph, node)
+        elif has_factor:
+            multiply_before(graph, node)
     try:
         yield
     finally:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopwright.graph.importers.torch.special import FLOAT, HALVES, like, opset, whole
+from loopwright.graph.importers.torch.doubles import layer_norm
+from loopwright.graph.importers.torch.special import DOUBLE, FLOAT, HALVES, like, opset, whole
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -35,6 +36,8 @@ def _layer_norm(
     """Layer normalization, under autocast of halves by weights in float32."""
     from onnxscript.function_libs.torch_lib.ops import core
 
+    if x.dtype == DOUBLE:
+        return layer_norm(x, shape, weight, bias, eps)
     if weight is None or weight.dtype == x.dtype:
         return core.aten_layer_norm(x, shape, weight, bias, eps)
     return opset().Cast(core.aten_layer_norm(wide(x), shape, weight, bias, eps), to=x.dtype)

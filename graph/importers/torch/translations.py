@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.graph.importers.torch import (
+    doubles,
     elementwise,
     images,
     norms,
@@ -28,12 +29,15 @@ def translations() -> dict[Any, Callable[..., Any]]:
         operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
+        aten.arange.start: _range,
+        aten.arange.start_step: _range,
         aten.fill.Scalar: special.exactly("aten_fill"),
         aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
         aten.full.default: special.exactly("aten_full"),
         aten.full_like.default: special.exactly("aten_full_like"),
         aten.kthvalue.default: _of_rank,
+        aten.linspace.default: special.exactly("aten_linspace"),
         aten.log_sigmoid.default: _log_sigmoid,
         aten.cummax.default: scans.cumulative_maximum,
         aten.cummin.default: scans.cumulative_minimum,
@@ -45,8 +49,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.masked_fill.Scalar: special.exactly("aten_masked_fill"),
         aten.masked_select.default: special.masked_select,
         aten.new_full.default: special.exactly("aten_new_full"),
+        aten.pow.Scalar: special.exactly("aten_pow_scalar"),
         aten.pow.Tensor_Scalar: _by_size("aten_pow_tensor_scalar", "aten_pow"),
-        aten.rsub.Scalar: _from_number,
+        aten.rsub.Scalar: _from_other,
+        aten.rsub.Tensor: _from_other,
         aten.scalar_tensor.default: special.exactly("aten_scalar_tensor"),
         aten.scatter_reduce.two: special.scattered,
         aten.sort.stable: _sorted,
@@ -54,6 +60,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
         aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
+        **doubles.translations(),
         **elementwise.translations(),
         **images.translations(),
         **norms.translations(),
@@ -80,6 +87,19 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
         return getattr(core, of_tensor)(x, special.opset().CastLike(y, x))
 
     return made
+
+
+def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:
+    """Numbers in equal steps: known floats are those that torch computes, in float64."""
+    import torch
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    if any(isinstance(n, float) for n in ends) and all(isinstance(n, (int, float)) for n in ends):
+        numbers = special.array(torch.arange(*ends, dtype=torch.float64).numpy())
+        kind = special.FLOAT if dtype in (None, -1) else dtype
+        return special.opset().Cast(numbers, to=kind)
+    own = core.aten_arange_start_step if len(ends) > 2 else core.aten_arange_start
+    return own(*ends, dtype=dtype)
 
 
 def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
@@ -144,13 +164,15 @@ def _log_sigmoid(x: Any) -> Any:
     return op.Neg(op.Softplus(op.Neg(x)))
 
 
-def _from_number(x: Any, number: Any, alpha: Any = 1) -> Any:
-    """A number minus a tensor: the exporter makes of it a call that is none where types differ."""
+def _from_other(x: Any, other: Any, alpha: Any = 1) -> Any:
+    """A number or tensor minus a tensor: the exporter has calls that are none where types differ,
+    and rounds factors."""
     op = special.opset()
-    if isinstance(number, float) and x.dtype.name.startswith(("INT", "UINT")):
+    if isinstance(other, float) and x.dtype.name.startswith(("INT", "UINT")):
         x = op.Cast(x, to=special.FLOAT)
     less = x if alpha == 1 else op.Mul(x, special.like(alpha, x))
-    return op.Sub(special.like(number, x), less)
+    other = special.like(other, x) if isinstance(other, (int, float)) else op.CastLike(other, x)
+    return op.Sub(other, less)
 
 
 def _attention(
