@@ -30,6 +30,15 @@ class UnsupportedOperator(ModelError):  # noqa: N818 - it says what is the matte
     """A function of TVM's that the notation cannot say; the message is the reason."""
 
 
+def check_sparse(sparse: bool, is_open: bool) -> None:
+    """Raises `ModelError` where zeros are to be skipped in a network of open axes."""
+    if sparse and is_open:
+        raise ModelError(
+            "sparse=True is for networks of fixed sizes: programs for open axes skip no zeros; "
+            "leave sparse out, or build the model for each size that is needed"
+        )
+
+
 def check_switches(**switches: object) -> None:
     """Raises `ModelError` for a switch that is neither on nor off: "no" would be on."""
     for name, value in switches.items():

@@ -94,10 +94,10 @@ def dims_of(shapes: Mapping[str, Shape]) -> tuple[Dim, ...]:
 
 def has_dims(inputs: Inputs, dims: Dims) -> bool:
     """Return whether a model's inputs, as they are given, leave an axis open."""
-    values = inputs.values() if isinstance(inputs, Mapping) else inputs
-    if dims or values is None or hasattr(values, "shape"):
+    given = tuple(inputs.values()) if isinstance(inputs, Mapping) else inputs
+    if dims or not isinstance(given, Sequence) or hasattr(given, "shape"):
         return bool(dims)
-    return any(map(_has_size, values))
+    return any(map(_has_size, given))
 
 
 def _has_size(x: Any) -> bool:
