@@ -16,9 +16,14 @@ class OpenShape(ModelError):  # noqa: N818 - it says what is the matter
     `example` of a shape, and the `axes` that have a name."""
 
     def __init__(
-        self, name: str, shown: str, example: tuple[int, ...], axes: tuple[str, ...]
+        self,
+        name: str,
+        shown: str,
+        example: tuple[int, ...],
+        axes: tuple[str, ...],
+        note: str = "",
     ) -> None:
-        self.problem = f"input {name} has the open shape ({shown})"
+        self.problem = f"input {name} has the open shape ({shown}){note}"
         self.name, self.example, self.axes = name, example, axes
         bounds = ", ".join(f'"{axis}": (1, 512)' for axis in axes)
         remedy = f'give its shape, e.g. inputs={{"{name}": {example}}}'
