@@ -37,6 +37,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.full.default: special.exactly("aten_full"),
         aten.full_like.default: special.exactly("aten_full_like"),
         aten.kthvalue.default: _of_rank,
+        aten.linear.default: _linear,
         aten.linspace.default: special.exactly("aten_linspace"),
         aten.log_sigmoid.default: _log_sigmoid,
         aten.cummax.default: scans.cumulative_maximum,
@@ -87,6 +88,16 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
         return getattr(core, of_tensor)(x, special.opset().CastLike(y, x))
 
     return made
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """A product plus a bias. The exporter has two operators for one of more than two axes, which
+    would round halves twice."""
+    from onnxscript.function_libs.torch_lib.ops import nn
+
+    if bias is None or len(x.shape) == 2 or x.dtype not in special.HALVES:
+        return nn.aten_linear(x, weight, bias)
+    return scans.named("Linear", special.opset().Gemm(x, weight, bias, transB=1))
 
 
 def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:
