@@ -1,6 +1,7 @@
 """Functions of elements that take several of ONNX's operators.
 
-Where a plain formula would overflow, or lose what is near zero, another one stands here.
+Where a plain formula would overflow, or lose what is near zero, another one stands here. In
+float64 those beside numbers are taken apart: ONNX has these as attributes, which are float32.
 """
 
 from __future__ import annotations
@@ -10,19 +11,36 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.special import FLOAT, like, opset
+from loopwright.graph.importers.torch.special import FLOAT, in_double, like, opset, scaled
+
+_SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+"""Torch's alpha and scale."""
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
     from torch.ops import aten
 
+    apart: dict[Any, tuple[str, Callable[..., Any]]] = {
+        aten.celu.default: ("aten_celu", lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1 / alpha)),
+        aten.deg2rad.default: ("aten_deg2rad", _times(math.pi / 180)),
+        aten.elu.default: ("aten_elu", _elu),
+        aten.hardsigmoid.default: ("aten_hardsigmoid", _hard_sigmoid),
+        aten.hardtanh.default: ("aten_hardtanh", _clipped),
+        aten.leaky_relu.default: ("aten_leaky_relu", _leaky),
+        aten.log10.default: ("aten_log10", _logarithm(10)),
+        aten.log2.default: ("aten_log2", _logarithm(2)),
+        aten.rad2deg.default: ("aten_rad2deg", _times(180 / math.pi)),
+        aten.selu.default: ("aten_selu", lambda x: _elu(x, *_SELU)),
+        aten.softplus.default: ("aten_softplus", _softplus),
+    }
     return {
+        **{target: in_double(*both) for target, both in apart.items()},
         aten.addcdiv.default: _plus_quotient,
         aten.addcmul.default: _plus_product,
         aten.div.Scalar_mode: _quotient,
         aten.div.Tensor_mode: _quotient,
-        aten.expm1.default: less_one,
+        aten.expm1.default: _less_one,
         aten.floor_divide.default: lambda x, y: _quotient(x, y, "floor"),
         aten.floor_divide.Scalar: lambda x, y: _quotient(x, y, "floor"),
         aten.glu.default: _gated,
@@ -35,7 +53,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.remainder.Tensor: _remainder,
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
         aten.sinc.default: _sinc,
-        aten.special_expm1.default: less_one,
+        aten.special_expm1.default: _less_one,
     }
 
 
@@ -49,7 +67,7 @@ def _plus_quotient(x: Any, a: Any, b: Any, value: float = 1) -> Any:
     return op.Add(x, op.Mul(op.Div(a, b), like(value, x)))
 
 
-def less_one(x: Any) -> Any:
+def _less_one(x: Any) -> Any:
     """`exp(x) - 1`, which for small x would have no digits left."""
     op = opset()
     return op.Mul(op.Tanh(op.Div(x, like(2, x))), op.Add(op.Exp(x), like(1, x)))
@@ -157,3 +175,38 @@ def _sinc(x: Any) -> Any:
     turned = op.Mul(x, like(math.pi, x))
     none = op.Equal(x, like(0, x))
     return op.Where(none, like(1, x), op.Div(op.Sin(turned), op.Where(none, like(1, x), turned)))
+
+
+def _times(factor: float) -> Callable[..., Any]:
+    return lambda x: scaled(x, factor)
+
+
+def _logarithm(base: int) -> Callable[..., Any]:
+    return lambda x: opset().Div(opset().Log(x), like(math.log(base), x))
+
+
+def _elu(x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    op = opset()
+    below = scaled(_less_one(scaled(op.Min(x, like(0, x)), input_scale)), alpha * scale)
+    return op.Where(op.Greater(x, like(0, x)), scaled(x, scale), below)
+
+
+def _leaky(x: Any, negative_slope: float = 0.01) -> Any:
+    op = opset()
+    return op.Where(op.Greater(x, like(0, x)), x, scaled(x, negative_slope))
+
+
+def _clipped(x: Any, min_val: float = -1, max_val: float = 1) -> Any:
+    return opset().Clip(x, like(min_val, x), like(max_val, x))
+
+
+def _hard_sigmoid(x: Any) -> Any:
+    op = opset()
+    return op.Div(_clipped(op.Add(x, like(3, x)), 0, 6), like(6, x))
+
+
+def _softplus(x: Any, beta: float = 1, threshold: float = 20) -> Any:
+    op = opset()
+    inside = scaled(x, beta)
+    soft = op.Div(op.Softplus(inside), like(beta, x))
+    return op.Where(op.Greater(inside, like(threshold, x)), x, soft)

@@ -198,6 +198,27 @@ def exactly(name: str) -> Callable[..., Any]:
     return translated
 
 
+def in_double(name: str, formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of operators for float64, and for other types the exporter's of that name."""
+
+    def translated(x: Any, *args: Any, **options: Any) -> Any:
+        return (formula if x.dtype == DOUBLE else own(name))(x, *args, **options)
+
+    return translated
+
+
+def own(name: str) -> Any:
+    """The exporter's function of a name."""
+    from onnxscript.function_libs.torch_lib.ops import core, nn
+
+    return getattr(core, name, None) or getattr(nn, name)
+
+
+def scaled(x: Any, factor: float) -> Any:
+    """A tensor times a number."""
+    return x if factor == 1 else opset().Mul(x, like(factor, x))
+
+
 def scattered(
     x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
 ) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from loopwright.graph.importers.torch import (
-    doubles,
     elementwise,
     images,
     norms,
@@ -25,6 +24,13 @@ def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make ONNX operators of a call, by torch's operator."""
     from torch.ops import aten
 
+    products = {
+        aten.addbmm.default: ("aten_addbmm", _summed_products),
+        aten.addmm.default: ("aten_addmm", _product),
+        aten.addmv.default: ("aten_addmv", _product),
+        aten.addr.default: ("aten_addr", _outer_product),
+        aten.baddbmm.default: ("aten_baddbmm", _product),
+    }
     return {
         operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
@@ -61,7 +67,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
         aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
-        **doubles.translations(),
+        **{target: _plus(*both) for target, both in products.items()},
         **elementwise.translations(),
         **images.translations(),
         **norms.translations(),
@@ -98,6 +104,32 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
     if bias is None or len(x.shape) == 2 or x.dtype not in special.HALVES:
         return nn.aten_linear(x, weight, bias)
     return scans.named("Linear", special.opset().Gemm(x, weight, bias, transB=1))
+
+
+def _plus(name: str, product: Callable[..., Any]) -> Callable[..., Any]:
+    """A function `beta * x + alpha * product(a, b)`, which does not look at x where beta is 0."""
+
+    def added(x: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+        if x.dtype != special.DOUBLE and beta != 0:
+            return special.own(name)(x, a, b, beta=beta, alpha=alpha)
+        result = special.scaled(product(a, b), alpha)
+        return special.opset().Add(special.scaled(x, beta), result) if beta else result
+
+    return added
+
+
+def _product(a: Any, b: Any) -> Any:
+    return special.opset().MatMul(a, b)
+
+
+def _summed_products(a: Any, b: Any) -> Any:
+    op = special.opset()
+    return op.ReduceSum(op.MatMul(a, b), special.whole(0), keepdims=0)
+
+
+def _outer_product(a: Any, b: Any) -> Any:
+    op = special.opset()
+    return op.Mul(op.Unsqueeze(a, special.whole(1)), b)
 
 
 def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:

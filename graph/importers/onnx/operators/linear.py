@@ -92,7 +92,12 @@ def _scalable(
 
 
 @operator("Gemm")
-def _gemm(call: Call) -> Tensor:
+def _gemm(call: Call) -> Value:
+    return _scaled_sum(call)
+
+
+def _scaled_sum(call: Call) -> Tensor:
+    """`alpha * a @ b + beta * c`, rounded once."""
     alpha, beta = float(call.get("alpha", 1.0)), float(call.get("beta", 1.0))
     a, b = call.value(0), call.value(1)
     by_rows, by_columns = bool(call.get("transA", 0)), bool(call.get("transB", 0))
@@ -128,7 +133,7 @@ def _linear(call: Call) -> Value:
     x, width = call.value(0), call.shape(1)[0]
     *lead, inner = shape_of(x)
     flat = reshaped(call, x, (int(np.prod(lead, dtype=np.int64)), inner))
-    made = _gemm(replace(call, inputs=(flat, *call.inputs[1:])))
+    made = _scaled_sum(replace(call, inputs=(flat, *call.inputs[1:])))
     return reshaped(call, made, (*lead, width))
 
 
