@@ -167,6 +167,15 @@ def test_a_rounded_quotient_of_integers_is_exact():
     check(lambda x: (x // 0.5, torch.remainder(x, 0.3), torch.remainder(0.9, x)), y)
 
 
+def test_a_cross_entropy_may_have_smooth_labels():
+    x, target, weight = torch.randn(4, 6), torch.tensor([0, 5, 2, -100]), torch.rand(6)
+    for reduction in ("mean", "sum", "none"):
+        for smoothing in (0.0, 0.1):
+            how = {"reduction": reduction, "label_smoothing": smoothing}
+            check(lambda x, how=how: F.cross_entropy(x, target, weight, **how), x)
+            check(lambda x, how=how: F.cross_entropy(x, x.softmax(1), **how), x)
+
+
 def test_numbers_near_zero_and_one_are_kept():
     x = torch.tensor([0.0, 1.0, 2.0])
     check(lambda x: (x + 1e-9).log(), x)

@@ -37,6 +37,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
         aten.arange.start: _range,
         aten.arange.start_step: _range,
+        aten.cross_entropy_loss.default: _cross_entropy,
         aten.fill.Scalar: special.exactly("aten_fill"),
         aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
@@ -94,6 +95,18 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
         return getattr(core, of_tensor)(x, special.opset().CastLike(y, x))
 
     return made
+
+
+def _cross_entropy(
+    x: Any, target: Any, *options: Any, label_smoothing: float = 0.0, **named: Any
+) -> Any:
+    """A loss of classes; with smooth labels the exporter takes its parts, once this one fails."""
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    smoothing = options[3] if len(options) > 3 else label_smoothing
+    if smoothing or not target.dtype.is_integer():
+        raise NotImplementedError("ONNX has no cross entropy of smooth labels")
+    return core.aten_cross_entropy_loss(x, target, *options, **named)
 
 
 def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
