@@ -101,12 +101,12 @@ def _cross_entropy(
     x: Any, target: Any, *options: Any, label_smoothing: float = 0.0, **named: Any
 ) -> Any:
     """A loss of classes; with smooth labels the exporter takes its parts, once this one fails."""
-    from onnxscript.function_libs.torch_lib.ops import core
+    from onnxscript.function_libs.torch_lib.ops import nn
 
     smoothing = options[3] if len(options) > 3 else label_smoothing
     if smoothing or not target.dtype.is_integer():
         raise NotImplementedError("ONNX has no cross entropy of smooth labels")
-    return core.aten_cross_entropy_loss(x, target, *options, **named)
+    return nn.aten_cross_entropy_loss(x, target, *options, **named)
 
 
 def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
