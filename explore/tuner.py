@@ -137,6 +137,11 @@ class Tuner:
         rng = np.random.default_rng(chance)
         if callable(strategy):
             self.strategy = strategy(encoded, rng)
+            if not isinstance(self.strategy, Strategy):
+                made = brief(self.strategy)
+                raise TuningError(
+                    f"strategy made {made}: return a Strategy of the space it is given"
+                )
         elif strategy in MODELLED:
             drawn = int(of_model.generate_state(1)[0]) >> 1
             ranker = _source_ranker(self.space, model, drawn)
@@ -172,7 +177,7 @@ class Tuner:
                 if base is None
                 else Judged(encoded, rng, proposer, base)
             )
-        elif strategy in (baselines := _baselines()):
+        elif isinstance(strategy, str) and strategy in (baselines := _baselines()):
             self.strategy = baselines[strategy](encoded, rng)
         else:
             raise TuningError(f"strategy = {strategy!r}: use one of {', '.join(STRATEGIES)}")
@@ -223,7 +228,7 @@ class Tuner:
 
 def reads_of(model: str | CostModel) -> str:
     """The name of a model, or of what a given one reads: `SOURCES` has either."""
-    return model.reads if isinstance(model, CostModel) else model
+    return model.reads if isinstance(model, CostModel) else str(model)
 
 
 def _source_ranker(space: Space, model: str | CostModel, seed: int) -> dict[str, Any]:

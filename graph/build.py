@@ -10,7 +10,7 @@ from typing import Any
 
 from loopwright.codegen.target import processor
 from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.words import counted
+from loopwright.dsl.words import brief, counted
 from loopwright.graph.compile.build import (
     build_work,
     check_results,
@@ -20,7 +20,7 @@ from loopwright.graph.compile.build import (
 )
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.vm_fallback import VmModel
-from loopwright.graph.errors import ModelError, check_switches
+from loopwright.graph.errors import ModelError, check_sparse, check_switches
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.open.model import OpenModel, ReadAt, build_open_model, compared
 from loopwright.graph.open.source import Dims, OpenSource, has_dims, open_source
@@ -78,7 +78,7 @@ def build_model(  # noqa: PLR0913 - what users choose
     numerics: what programs may do to rounding errors: "strict", "standard" or "fast", see
         `dsl.numerics`.
     sparse: whether records may serve whose programs skip zeros of the data, so that the time of a
-        call depends on it.
+        call depends on it; for networks of fixed sizes.
     dims: bounds of axes that stay open, by the names that the model has for them:
         {"batch": (1, 8), "seq": (1, 512)}. Shapes of `inputs` may have sizes of `lw.dim`, too.
     targets: "cpu" and one of "cuda" and "opencl", instead of a target: a `PlacedModel`, whose
@@ -94,7 +94,15 @@ def build_model(  # noqa: PLR0913 - what users choose
     if policy not in POLICIES:
         raise ModelError(f"policy is {policy!r}; it must be one of {', '.join(POLICIES)}")
     check_switches(check=check, sparse=sparse, progress=progress or False)
+    if not isinstance(name, str):
+        raise ModelError(f"name is {brief(name)}: give a text, such as 'model'")
+    check_sparse(sparse, has_dims(inputs, dims))
     gpu = given_targets(targets, target != "cpu")
+    several = isinstance(sizes, Sequence) and all(isinstance(s, Mapping) for s in sizes)
+    if sizes is not None and not several:
+        raise ModelError(
+            f'sizes is {brief(sizes)}: give a list such as [{{"n": 128}}, {{"n": 512}}]'
+        )
     if sizes is not None and not (gpu and has_dims(inputs, dims)):
         raise ModelError("sizes are those of open axes on two devices: give dims and targets too")
     machine = processor(target, threads)

@@ -61,7 +61,7 @@ def make_model(
     """
     if isinstance(model, CostModel):
         return model
-    if model not in MODELS:
+    if not isinstance(model, str) or model not in MODELS:
         raise ModelError(
             f"model = {model!r}: use one of {', '.join((*MODELS, *others))}, or a CostModel"
         )

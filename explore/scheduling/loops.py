@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.words import counted
+from loopwright.dsl.words import brief, counted
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.inner_loops import (
     PlainLoop,
@@ -84,7 +84,7 @@ class Problem:
             read = (i.name for r in last.nest.reads() for p in r.index for i in p.indices())
             order = [name for name in dict.fromkeys((*read, *loops)) if name in loops]
         if not isinstance(order, Sequence) or sorted(map(str, order)) != sorted(loops):
-            raise ConfigError(f"the order {order!r} is to name each of {', '.join(loops)} once")
+            raise ConfigError(f"order is {brief(order)}: name each of {', '.join(loops)} once")
         start = tuple(loops[name] for name in order)
         wide = lanes(last.nest, target)
         return Problem(workload, target, nests, start, axis_strides(last), wide)

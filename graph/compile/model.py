@@ -13,14 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.library.arrays import Array, address, as_array, empty
+from loopwright.codegen.either.placed import addresses
+from loopwright.codegen.library.arrays import Array, as_array, empty
 from loopwright.codegen.library.arrays import check as check_array
 from loopwright.codegen.library.binary import PartialCall
+from loopwright.codegen.library.calls import Slot
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.library.torch_tensors import any_tensor, to_numpy
 from loopwright.dsl.dtypes import is_float
-from loopwright.dsl.errors import LibraryError, ShapeError
+from loopwright.dsl.errors import LibraryError, RangeError, ShapeError
 from loopwright.dsl.words import counted, html_table
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.link import Linked
@@ -153,27 +155,11 @@ class TunedModel:
     def profile(self, *inputs: Any, calls: int = 20) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan, by the name of its function, "copy" for
         copies, on the data of `examples` if no inputs are given. An entry in a loop has those of
-        all iterations. Raises `ShapeError`."""
-        library = self.library
-        parameters = library.signature.main_parameters
-        wanted = library.signature.inputs
-        if any_tensor(inputs):
-            inputs = tuple(to_numpy(x) for x in inputs)
-        given = list(inputs) or self.examples()
-        if len(given) != len(wanted):
-            takes = ", ".join(map(str, wanted))
-            raise ShapeError(f"{len(given)} inputs given; the model takes {takes}")
-        for value, parameter in zip(given, wanted):
-            check_array(as_array(value, parameter), parameter)
-        arrays = [empty(p) for p in parameters]
-        for array, value in zip(arrays, given):
-            array[...] = np.asarray(value)
-        if library._binary is None:
-            raise LibraryError("a model for another machine cannot be profiled here")
+        all iterations. Raises `ShapeError`, and `LibraryError` for another machine's model."""
         steps = self.linked.steps
+        spent = seconds_of(self.library, inputs or self.examples(), len(steps), calls)
         names = ["copy" if n < 0 else self.work.network.steps[n].function for n in steps]
-        call = PartialCall(library._binary, list(map(address, arrays)))
-        return list(zip(names, entry_seconds(call, len(steps), calls)))
+        return list(zip(names, spent, strict=True))
 
     def step_seconds(self, calls: int = 20) -> dict[int, float]:
         """The median seconds of every step in a call on the data of `examples`, by its number;
@@ -184,8 +170,25 @@ class TunedModel:
         return spent
 
 
-def entry_seconds(call: PartialCall, count: int, calls: int = 20) -> list[float]:
-    """The median seconds of each of the entries of a plan, in a few calls after some others."""
+def seconds_of(
+    library: Library, inputs: Sequence[Any], count: int, calls: int = 20
+) -> list[float]:
+    """The median seconds of each of the entries of a plan, in a few calls after some others.
+    Raises `ShapeError` for wrong inputs, `RangeError` for no `calls`, and `LibraryError` for
+    another machine's library."""
+    if isinstance(calls, bool) or not isinstance(calls, int) or calls < 1:
+        raise RangeError(f"calls is {calls!r}: give an integer of at least 1")
+    if library._binary is None:
+        raise LibraryError("a model for another machine cannot be profiled here")
+    if any_tensor(inputs):
+        inputs = [to_numpy(x) for x in inputs]
+    wanted = library.inputs
+    if len(inputs) != len(wanted):
+        takes = ", ".join(map(str, wanted))
+        raise ShapeError(f"{len(inputs)} inputs given; the model takes {takes}")
+    given = [Slot.of(p).read(x) for p, x in zip(wanted, inputs, strict=True)]
+    made = [Slot.of(p).make() for p in library.signature.outputs]
+    call = PartialCall(library._binary, addresses(library, given, made))
     samples = []
     for _ in range(_UNTIMED + calls):
         times = (ctypes.c_int64 * max(count, 1))()

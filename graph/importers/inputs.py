@@ -38,11 +38,17 @@ def arrays(inputs: Inputs, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def check_several(inputs: Any) -> None:
-    """One array would be taken apart into what stands along its first axis."""
+    """Raises `ModelError` for what is no tuple of inputs. One array would be taken apart into what
+    stands along its first axis."""
     if hasattr(inputs, "shape"):
         raise ModelError(
             f"inputs is one array, of shape {tuple(inputs.shape)}: give a tuple of arrays, one "
             "for each input of the model, such as (x,)"
+        )
+    if not isinstance(inputs, Sequence) or isinstance(inputs, (str, bytes)):
+        raise ModelError(
+            f"inputs is {brief(inputs)}: give a tuple of arrays or shapes, one for each input of "
+            'the model, such as (x,), or a dict by their names, such as {"x": (1, 3, 224, 224)}'
         )
 
 

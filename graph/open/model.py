@@ -18,10 +18,12 @@ from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.open.plan import SYMBOL, OpenPlan, c_source
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
+from loopwright.dsl.errors import RangeError, ShapeError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim, Size, chosen, dim
 from loopwright.dsl.words import assigned, counted
 from loopwright.graph.compile.call import ModelCall
+from loopwright.graph.compile.model import random_array, seconds_of
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
@@ -52,7 +54,8 @@ class OpenModel:
     ::
 
         model(x)                     # the sizes come from the shapes
-    print(model.explain(n=128))  # which steps run at a size, and the program of each
+        print(model.explain(n=128))  # which steps run at a size, and the program of each
+        model.profile(n=128)         # and what each takes
         model.export("net.so")       # and net.h, whose functions take the sizes as int64_t
 
     Attributes
@@ -120,6 +123,28 @@ class OpenModel:
                 program += f": program {rule.program + 1} of {len(kernel.names)}, for {own}"
             lines.append(program)
         return "\n".join(lines)
+
+    def profile(self, *inputs: Any, calls: int = 20, **sizes: int) -> list[tuple[str, float]]:
+        """The median seconds of every entry of the plan in a call on these arrays, or on random
+        numbers at these sizes: `model.profile(n=128)`; as `TunedModel.profile` has them. Raises
+        `ShapeError`, `RangeError` for sizes that are not allowed, and `LibraryError`."""
+        if inputs and sizes:
+            raise RangeError(
+                f"profile: got arrays and {assigned(sizes)}; give arrays, whose shapes tell the "
+                "sizes, or sizes alone"
+            )
+        wanted = self.library.open_signature.inputs
+        if inputs and len(inputs) != len(wanted):
+            takes = ", ".join(map(str, wanted))
+            raise ShapeError(f"{counted(len(inputs), 'input')} given; the model takes {takes}")
+        library = self.library._of(inputs) if inputs else self.library.at(**sizes)
+        frame = int(library._bound[self.library.open_signature.sizes][0])
+        given = inputs or [
+            self.source.arrays.get(p.name, random_array(p, 1)) for p in library.inputs
+        ]
+        entries, steps = self.linked[frame].entries, self.frames[frame].work.network.steps
+        names = ["copy" if e.step < 0 else steps[e.step].function for e in entries]
+        return list(zip(names, seconds_of(library, given, len(entries), calls), strict=True))
 
     def __repr__(self) -> str:
         steps = counted(len(self.frames[0].steps), "step")

@@ -16,7 +16,7 @@ from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name, shape_of
 from loopwright.graph.importers.onnx.call import Array
-from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
+from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, is_zero, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference
@@ -96,10 +96,10 @@ def dims_of(shapes: Mapping[str, Shape]) -> tuple[Dim, ...]:
 
 def has_dims(inputs: Inputs, dims: Dims) -> bool:
     """Return whether a model's inputs, as they are given, leave an axis open."""
-    values = inputs.values() if isinstance(inputs, Mapping) else inputs
-    if dims or values is None or hasattr(values, "shape"):
+    given = tuple(inputs.values()) if isinstance(inputs, Mapping) else inputs
+    if dims or not isinstance(given, Sequence) or hasattr(given, "shape"):
         return bool(dims)
-    return any(map(_has_size, values))
+    return any(map(_has_size, given))
 
 
 def _has_size(x: Any) -> bool:
@@ -279,7 +279,8 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
             elif axis.dim_value > 0:
                 shape.append(axis.dim_value)
             else:
-                raise ModelError(_unbounded(value.name, k, axis.dim_param, len(axes)))
+                shown = "0 in the file" if is_zero(axis) else axis.dim_param
+                raise ModelError(_unbounded(value.name, k, axis.dim_param, len(axes), shown))
         shapes[value.name] = tuple(shape)
     return shapes
 
@@ -317,11 +318,11 @@ def _check_once(name: str, of: str, extent: int | Size) -> None:
         )
 
 
-def _unbounded(name: str, axis: int, word: str, rank: int) -> str:
-    """Error for an open axis, with the remedy."""
+def _unbounded(name: str, axis: int, word: str, rank: int, shown: str) -> str:
+    """Error for an open axis, which is `shown` so in the file, with the remedy."""
     example = ", ".join('lw.dim("n", 1, 512)' if k == axis else "…" for k in range(rank))
     by_word = f'dims={{"{word}": (1, 512)}}, or ' if word else ""
-    called = f" ({word})" if word else ""
+    called = f" ({shown})" if shown else ""
     return (
         f"axis {axis} of input {name}{called} is open: give its bounds, as by {by_word}"
         f'inputs={{"{name}": ({example})}}'

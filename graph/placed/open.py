@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loopwright.codegen.either.placed import PlacedLibrary, addresses
+from loopwright.codegen.either.placed import PlacedLibrary
 from loopwright.codegen.library import calls
-from loopwright.codegen.library.binary import PartialCall
-from loopwright.codegen.library.calls import Slot
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.plan import ARENA, Place, aligned
 from loopwright.codegen.library.signature import Parameter
@@ -22,7 +20,7 @@ from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.words import assigned
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.entries import Entry
-from loopwright.graph.compile.model import entry_seconds, random_array
+from loopwright.graph.compile.model import random_array, seconds_of
 from loopwright.graph.network import Network, Value
 from loopwright.graph.open.link import LinkedFrame
 from loopwright.graph.open.model import OpenModel, ReadAt
@@ -75,11 +73,10 @@ class SizedFrame:
 
     def step_seconds(self, library: Library) -> dict[int, float]:
         """The median seconds of every step of a library for these sizes, by its number."""
-        given = [Slot.of(p).read(random_array(p, 1)) for p in library.inputs]
-        made = [Slot.of(p).make() for p in library.signature.outputs]
-        call = PartialCall(library._loaded, addresses(library, given, made))
+        given = [random_array(p, 1) for p in library.inputs]
         spent: dict[int, float] = {}
-        for entry, seconds in zip(self.entries, entry_seconds(call, len(self.entries))):
+        every = seconds_of(library, given, len(self.entries))
+        for entry, seconds in zip(self.entries, every, strict=True):
             spent[entry.step] = spent.get(entry.step, 0.0) + seconds
         return spent
 

@@ -17,6 +17,7 @@ def given_targets(targets: Sequence[str] | None, elsewhere: bool) -> Target | No
         return None
     if elsewhere:
         raise ModelError("targets stand in place of a target and a device: leave those out")
-    if isinstance(targets, str) or set(targets) not in ({"cpu", "cuda"}, {"cpu", "opencl"}):
+    pair = isinstance(targets, Sequence) and sorted(map(str, targets))
+    if pair not in (["cpu", "cuda"], ["cpu", "opencl"]):
         raise ModelError(f'targets={targets!r}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
     return resolve(next(name for name in targets if name != "cpu"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.words import brief
 from loopwright.explore.budget import Budget, Interrupted
 from loopwright.explore.stopwatch import Stopwatch
 
@@ -75,7 +76,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
         which is what `graph.apply` meets in a pipeline of TVM's.
     sparse: whether programs may be chosen that skip products with zeros of the data, as ReLUs
         make them (activation sparsity). Their time depends on the data: a call takes longer for
-        inputs with fewer zeros than those that are given here.
+        inputs with fewer zeros than those that are given here. For networks of fixed sizes.
     numerics: as for `lw.build_model`.
     check: as for `lw.build_model`, before anything is measured, and again of what is returned.
     device: what measures, by default this machine. One that is given is not closed, and the best
@@ -96,7 +97,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
     """
     clock = Stopwatch()
     from loopwright.codegen.target import processor
-    from loopwright.graph.errors import ModelError, check_switches
+    from loopwright.graph.errors import ModelError, check_sparse, check_switches
     from loopwright.graph.placed.targets import given_targets
     from loopwright.measure.device import Device
     from loopwright.measure.opening import check_device, open_device
@@ -104,6 +105,10 @@ def tune_model(  # noqa: PLR0913 - what users choose
     from loopwright.transfer.records.store import check_store
 
     check_switches(check=check, sparse=sparse, progress=progress or False)
+    if not (tell is None or callable(tell)):
+        raise ModelError(
+            f"tell is {brief(tell)}: give a function of a line of text, such as print"
+        )
     check_device(device, fleet)
     elsewhere = target != "cpu" or device is not None or fleet is not None
     gpu, allowed = given_targets(targets, elsewhere), Numerics.of(numerics)
@@ -129,6 +134,7 @@ def tune_model(  # noqa: PLR0913 - what users choose
             from loopwright.graph.tuning.search import SearchOptions
             from loopwright.graph.tuning.two_devices import tune_placed
 
+        check_sparse(sparse, has_dims(inputs, dims))
         if gpu is not None and has_dims(inputs, dims):
             raise ModelError("a network of open axes is tuned on one device: leave targets out")
         options = SearchOptions(seed, only, transfer, device, own, feedback, clock=clock)

@@ -125,3 +125,46 @@ def test_an_input_that_is_no_tensor_is_refused():
     sequence = helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, (2,))
     model.graph.input[0].CopyFrom(sequence)
     refused(model, "input x is a sequence; it may be a tensor")
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "number"),
+    [
+        ("Identity", [""], 0),
+        ("Relu", [""], 0),
+        ("Concat", ["x", ""], 1),
+        ("SequenceConstruct", ["x", ""], 1),
+        ("SequenceConstruct", ["", "x"], 0),
+        ("SequenceLength", [""], 0),
+        ("SplitToSequence", [""], 0),
+    ],
+)
+def test_an_input_that_is_left_out_and_must_be_given_is_named(op, inputs, number):
+    from onnx import helper
+
+    model = node_model("Relu", {"x": np.ones(2, np.float32)})
+    axis = {"axis": 0} if op == "Concat" else {}
+    model.graph.node.insert(0, helper.make_node(op, inputs, ["made"], **axis))
+    model.graph.output.append(helper.make_empty_tensor_value_info("made"))
+    refused(model, f"operator {op}: its input {number} is left out; name a value there")
+
+
+def test_an_identity_of_nothing_is_refused():
+    model = node_model("Relu", {"x": np.ones(2, np.float32)})
+    model.graph.node[0].op_type = "Identity"
+    del model.graph.node[0].input[:]
+    refused(model, "operator Identity has 0 inputs; it may have 1")
+
+
+def test_an_extent_of_zero_in_a_file_is_open_and_named_by_its_input_and_axis():
+    model = node_model("Relu", {"x": np.ones((2, 3), np.float32)})
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
+    refused(
+        model, r"open shape \(\?, 3\); its axis 0 is 0 in the file, which counts as open: give"
+    )
+    given = {"x": np.zeros((0, 3), np.float32)}
+    assert build_model(model, given, threads=1, check=False)(*given.values()).shape == (0, 3)
+    batch = model.graph.input[0].type.tensor_type.shape.dim[1]
+    batch.dim_param = "n"
+    with pytest.raises(ModelError, match=r"axis 0 of input x \(0 in the file\) is open: give its"):
+        build_model(model, dims={"n": (1, 4)}, threads=1, check=False)

@@ -288,3 +288,19 @@ def test_negative_indices_count_from_the_end_at_a_call_too():
     columns = np.array([[-1, 0], [5, -6], [-3, 3], [-2, 1]])
     found = computed("GatherElements", {"x": x, "i": columns}, axis=1)
     np.testing.assert_array_equal(found, np.take_along_axis(x, columns % 6, 1))
+
+
+@pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 2), (2, 3), (1, 3), (3, 2)])
+def test_a_transposed_convolution_of_padding_same_has_the_extents_of_onnxs_formula(
+    kernel, stride, pad
+):
+    """ONNX's reference has them, too; onnxruntime's are less where the stride is greater."""
+    reference = pytest.importorskip("onnx.reference")
+    x, w = (np.random.default_rng(0).random((1, 1, n), np.float32) for n in (4, kernel))
+    options = {"auto_pad": pad, "strides": [stride]}
+    model = node_model("ConvTranspose", {"x": x}, {"w": w}, **options)
+    made = build_model(model, threads=1, check=False)(x)
+    assert made.shape == (1, 1, 4 * stride)
+    (wanted,) = reference.ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(made, wanted, rtol=1e-6)

@@ -404,11 +404,44 @@ def test_a_dim_that_is_written_otherwise_is_refused(tmp_path, words):
     assert "write NAME=1:512" in result.output
 
 
-@pytest.mark.parametrize("command", ["tasks", "profile"])
-def test_commands_of_one_size_refuse_bounds(tmp_path, command):
+def test_a_profile_is_of_the_steps_at_the_sizes_of_arrays_or_of_words(built):
+    names = [name for name, _ in built.profile(n=7, calls=1)]
+    assert [name for name, _ in built.profile(random(1, 7, 16), calls=1)] == names
+    assert len(names) == len(built.explain(n=7).splitlines()) - 1
+    assert all(seconds >= 0 for _, seconds in built.profile(n=1, calls=2))
+    for given, sizes, said in (
+        ((), {}, "got nothing; give one value for each of: n: 1 to 40"),
+        ((), {"n": 41}, "n is 41"),
+        (
+            (random(1, 7, 16),),
+            {"n": 7},
+            "give arrays, whose shapes tell the sizes, or sizes alone",
+        ),
+        ((), {"n": 7, "calls": 0}, "calls is 0"),
+    ):
+        with pytest.raises(RangeError, match=said):
+            built.profile(*given, **sizes)
+    with pytest.raises(ShapeError, match="2 inputs given; the model takes x: float32"):
+        built.profile(random(1, 7, 16), random(1))
+
+
+def test_a_profile_on_the_command_line_is_at_the_size_given(tmp_path):
     path = tmp_path / "net.onnx"
     onnx.save(sentences(), path)
-    result = CliRunner().invoke(main, [command, str(path), "--dim", "n=1:9"])
+    words = ["profile", str(path), "--dim", "n=1:9", "--threads", "1", "--calls", "1"]
+    result = CliRunner().invoke(main, [*words, "--at", "n=7"])
+    assert result.exit_code == 0, result.output
+    assert "ms in all" in result.output
+    result = CliRunner().invoke(main, [*words, "--at", "n=x"])
+    assert "--at n=x: write NAME=128" in result.output
+    result = CliRunner().invoke(main, words)
+    assert "give --dim NAME=1:512 for an open axis and --at NAME=128" in result.output
+
+
+def test_commands_of_one_size_refuse_bounds(tmp_path):
+    path = tmp_path / "net.onnx"
+    onnx.save(sentences(), path)
+    result = CliRunner().invoke(main, ["tasks", str(path), "--dim", "n=1:9"])
     assert result.exit_code == 2
     assert "give a --shape here" in result.output
 

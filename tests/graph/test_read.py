@@ -364,6 +364,25 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(switch):
             door(_convolution(), **{switch: "no"})
 
 
+def test_inputs_that_are_none_are_told_what_to_give():
+    model = _convolution()
+    for door in (build_model, tune_model):
+        for inputs in (5, object(), {1, 2}, "x"):
+            with pytest.raises(
+                ModelError, match=r"inputs is .*: give a tuple of arrays or shapes"
+            ):
+                door(model, inputs, **({"records": None} if door is tune_model else {}))
+
+
+def test_zeros_are_not_skipped_in_a_network_of_open_axes():
+    model = _convolution(("batch", 3, 9, 7))
+    dims = {"batch": (1, 4)}
+    with pytest.raises(ModelError, match="sparse=True is for networks of fixed sizes"):
+        build_model(model, dims=dims, sparse=True)
+    with pytest.raises(ModelError, match="sparse=True is for networks of fixed sizes"):
+        tune_model(model, dims=dims, sparse=True, trials=1, records=None)
+
+
 def test_a_list_in_place_of_an_input_is_told_briefly():
     with pytest.raises(ModelError, match=r"input x: list .*… is no shape: give an array") as told:
         build_model(_convolution(), {"x": np.zeros((1, 3, 9, 7)).tolist()})

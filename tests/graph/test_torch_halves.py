@@ -46,6 +46,14 @@ def test_a_convolution_is_rounded_with_its_bias(layer, shape, dtype):
     assert_rounded_once(layer.to(dtype), drawn(*shape, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(6,), (5, 6), (2, 5, 6), (2, 3, 5, 6)], ids=str)
+def test_a_linear_layer_is_rounded_with_its_bias_at_any_number_of_axes(shape, dtype):
+    layer = torch.nn.Linear(6, 8).to(dtype)
+    torch.nn.init.normal_(layer.bias)
+    assert_rounded_once(layer, drawn(*shape, dtype=dtype))
+
+
 @pytest.mark.parametrize(
     "layer",
     [
@@ -171,3 +179,28 @@ def test_results_of_float32_may_come_of_halves_at_open_sizes_too():
         for found, expected in zip(built(x), net(x), strict=True):
             assert found.dtype == expected.dtype
             torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+
+
+class Autocast(torch.nn.Module):
+    """A module under autocast."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.inner(x)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_an_encoder_layer_under_autocast_may_have_an_open_length(gradients):
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    net = Autocast(layer)
+    x = drawn(2, 5, 16, dtype=torch.float32)
+    given = lw.tensor("x", (2, lw.dim("n", 2, 16), 16))
+    with torch.set_grad_enabled(gradients):
+        built = lw.build_model(net, (given,), threads=1)
+    made, wanted = torch.as_tensor(built(x)), net(x).detach()  # without them torch gives halves
+    assert made.dtype == wanted.dtype
+    torch.testing.assert_close(made, wanted, rtol=0.03, atol=0.03)

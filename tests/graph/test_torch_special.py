@@ -127,6 +127,55 @@ def test_elements_of_a_known_mask_are_chosen():
     check(lambda x: torch.masked_select(x, mask), torch.rand(3, 4))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_quotient_that_is_nearly_whole_is_rounded_down_as_torch_does(dtype):
+    def quotients(x, y):
+        return (
+            x // y,
+            torch.div(x, y, rounding_mode="floor"),
+            torch.div(x, y, rounding_mode="trunc"),
+            torch.remainder(x, y),
+            torch.fmod(x, y),
+            x // 0.1,
+            0.9 // y,
+            torch.remainder(x, -0.3),
+            torch.remainder(0.9, y),
+            torch.div(x, -0.3, rounding_mode="floor"),
+        )
+
+    ends = [0, 1, -2, 0.3, -0.6, 0.9, 7, 1e30, math.inf, -math.inf, math.nan]
+    steps = [n / 10 for n in range(-60, 60)]
+    divisors = [0.1, -0.1, 0.3, 1, -1, 7, 0, math.inf, -math.inf, math.nan]
+    x = torch.tensor([*ends, *steps], dtype=dtype)
+    y = torch.tensor(divisors, dtype=dtype)
+    built = build_model(Function(quotients), (x[:, None], y), threads=1, check=False)
+    found, wanted = built(x[:, None], y), quotients(x[:, None], y)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_rounded_quotient_of_integers_is_exact():
+    def quotients(x, y):
+        modes = ("floor", "trunc")
+        of_two = [torch.div(x, y, rounding_mode=mode) for mode in modes]
+        return (*of_two, *(torch.div(x, 3, rounding_mode=mode) for mode in modes), x // y, 7 // y)
+
+    large = [2**31 - 1, -(2**31 - 1), 2**24 + 1, -7, 7]
+    x, y = torch.tensor(large, dtype=torch.int32), torch.tensor([2, 3, -1, 2, -3]).int()
+    check(quotients, x, y)
+    check(quotients, x.long() * 2**20, y.long())
+    check(lambda x: (x // 0.5, torch.remainder(x, 0.3), torch.remainder(0.9, x)), y)
+
+
+def test_a_cross_entropy_may_have_smooth_labels():
+    x, target, weight = torch.randn(4, 6), torch.tensor([0, 5, 2, -100]), torch.rand(6)
+    for reduction in ("mean", "sum", "none"):
+        for smoothing in (0.0, 0.1):
+            how = {"reduction": reduction, "label_smoothing": smoothing}
+            check(lambda x, how=how: F.cross_entropy(x, target, weight, **how), x)
+            check(lambda x, how=how: F.cross_entropy(x, x.softmax(1), **how), x)
+
+
 def test_numbers_near_zero_and_one_are_kept():
     x = torch.tensor([0.0, 1.0, 2.0])
     check(lambda x: (x + 1e-9).log(), x)

@@ -43,7 +43,7 @@ OPERATORS: dict[str, Rule] = {}
 
 SCANS = "loopwright"
 """The domain of operators that ONNX has not, as torch's programs have them: CumProd, CumMax and
-CumMin, and Interpolate."""
+CumMin, Interpolate and Linear."""
 
 LIMITS: dict[str, str] = {}
 """Notes on some operators for users: what a call must fulfil, or costs."""

@@ -17,11 +17,13 @@ from loopwright.graph.importers.onnx.call import Call, Value, dtype_of
 class _Schema:
     """The schema of an operator in ONNX: `counts` of what it has, least and most; its attributes'
     types by name, and which must be given; the letter of each input's type, and the kinds that it
-    may be of. An input of any number or type has no letter."""
+    may be of. An input of any number or type has no letter. Whether each input is the first one or
+    one of any number, and must be given: files leave out others that a definition asks for."""
 
     counts: tuple[tuple[str, int, int], ...]
     attributes: Mapping[str, tuple[int, bool]]
     inputs: tuple[tuple[str, frozenset[str]], ...]
+    needed: tuple[bool, ...]
 
 
 @lru_cache(maxsize=1024)
@@ -32,6 +34,7 @@ def _schema(op: str, version: int, domain: str) -> _Schema | None:
         found = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
         return None
+    options = onnx.defs.OpSchema.FormalParameterOption
     types = {c.type_param_str: c.allowed_type_strs for c in found.type_constraints}
     return _Schema(
         (
@@ -47,6 +50,10 @@ def _schema(op: str, version: int, domain: str) -> _Schema | None:
                 ),
             )
             for x in found.inputs
+        ),
+        tuple(
+            x.option == options.Variadic or (not n and x.option == options.Single)
+            for n, x in enumerate(found.inputs)
         ),
     )
 
@@ -75,6 +82,11 @@ def check_node(node: Any, label: str, version: int, inputs: Sequence[Value | Non
             if found < least and most > 100:  # any number
                 allowed = f"at least {least}"
             raise ModelError(f"{label} has {found} {what}; it may have {allowed}")
+    for number, name in enumerate(node.input):
+        if not name and schema.needed[min(number, len(schema.needed) - 1)]:
+            raise UnsupportedOperator(
+                f"{label}: its input {number} is left out; name a value there"
+            )
     given = {a.name: a.type for a in node.attribute}
     kinds = onnx.AttributeProto.AttributeType
     for name, (wanted, required) in schema.attributes.items():

@@ -156,8 +156,18 @@ def _check_shape(value: Any, given: tuple[int, ...] | None) -> None:
     shown = ", ".join(d.dim_param or str(n or "?") for d, n in zip(dims, extents))
     if given is None and not all(extents):
         axes = dict.fromkeys(d.dim_param for d in dims if d.dim_param)
-        raise OpenShape(value.name, shown, tuple(n or 1 for n in extents), tuple(axes))
+        zeros = "".join(
+            f"; its axis {k} is 0 in the file, which counts as open"
+            for k, d in enumerate(dims)
+            if is_zero(d)
+        )
+        raise OpenShape(value.name, shown, tuple(n or 1 for n in extents), tuple(axes), zeros)
     if given is not None and (
         len(given) != len(dims) or any(n not in (0, m) for n, m in zip(extents, given))
     ):
         raise ModelError(f"input {value.name} is ({shown}) in the model, {given} is given")
+
+
+def is_zero(axis: Any) -> bool:
+    """Return whether a file states 0 for an extent, as some exporters do for an unknown one."""
+    return axis.HasField("dim_value") and not axis.dim_value

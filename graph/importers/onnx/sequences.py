@@ -34,7 +34,7 @@ class Sequences:
 
     def has(self, node: Any) -> bool:
         """Return whether a node is an operator of sequences, or passes one on."""
-        passed = node.op_type == "Identity" and node.input[0] in self.names
+        passed = node.op_type == "Identity" and any(n in self.names for n in node.input)
         return not node.domain and (passed or node.op_type in OPERATORS)
 
     def first(self, node: Any) -> int:
@@ -169,8 +169,6 @@ def _joined(use: _Use) -> list[Any]:
 def _split(use: _Use) -> list[Any]:
     """Parts of an axis; without that axis where no lengths are said, and it is not to be kept."""
     x, parts = use.node.input[0], use.known(1)
-    if not x:
-        raise UnsupportedOperator(f"{use.label}: its input 0 is left out")
     axis, shape = use.attribute("axis", 0), shape_of(use.values[x])
     if not -len(shape) <= axis < len(shape):
         raise UnsupportedOperator(f"{use.label}: its axis is {axis}, of {len(shape)} axes")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, reason
 from loopwright.graph.importers.reference import Reference, closeness
+from loopwright.graph.importers.torch.layers import has_layers
 from loopwright.graph.importers.torch.program import as_torch, example_of, inferring
 
 Differs = Callable[[Mapping[str, int]], str]
@@ -113,7 +115,7 @@ class BesideModule:
     def _outputs(self, given: _Given) -> list[Any]:
         if self.model is self.program:
             return _called(self._traced, given)
-        with inferring(self.model):
+        with inferring(self.model), _by_operators(self.program):
             return _called(self.model, given)
 
     def _agrees(self, given: _Given, outputs: list[Any], close: float) -> bool:
@@ -123,6 +125,20 @@ class BesideModule:
         except (ModelError, *_FAILURES):
             return False
         return True
+
+
+@contextmanager
+def _by_operators(program: Any) -> Iterator[None]:
+    """Have layers of transformers compute by the operators that were traced: as one operator of
+    torch's, their results have other types under autocast."""
+    import torch
+
+    usual = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(usual and has_layers(program))
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(usual)
 
 
 def _called(module: Any, given: _Given) -> list[Any]:

@@ -1,6 +1,7 @@
 """Functions of elements that take several of ONNX's operators.
 
-Where a plain formula would overflow, or lose what is near zero, another one stands here.
+Where a plain formula would overflow, or lose what is near zero, another one stands here. In
+float64 those beside numbers are taken apart: ONNX has these as attributes, which are float32.
 """
 
 from __future__ import annotations
@@ -10,23 +11,45 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.special import like, opset
+from loopwright.graph.importers.torch.special import FLOAT, in_double, like, opset, scaled
+
+_SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+"""Torch's alpha and scale."""
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
     from torch.ops import aten
 
+    apart: dict[Any, tuple[str, Callable[..., Any]]] = {
+        aten.celu.default: ("aten_celu", lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1 / alpha)),
+        aten.deg2rad.default: ("aten_deg2rad", _times(math.pi / 180)),
+        aten.elu.default: ("aten_elu", _elu),
+        aten.hardsigmoid.default: ("aten_hardsigmoid", _hard_sigmoid),
+        aten.hardtanh.default: ("aten_hardtanh", _clipped),
+        aten.leaky_relu.default: ("aten_leaky_relu", _leaky),
+        aten.log10.default: ("aten_log10", _logarithm(10)),
+        aten.log2.default: ("aten_log2", _logarithm(2)),
+        aten.rad2deg.default: ("aten_rad2deg", _times(180 / math.pi)),
+        aten.selu.default: ("aten_selu", lambda x: _elu(x, *_SELU)),
+        aten.softplus.default: ("aten_softplus", _softplus),
+    }
     return {
+        **{target: in_double(*both) for target, both in apart.items()},
         aten.addcdiv.default: _plus_quotient,
         aten.addcmul.default: _plus_product,
+        aten.div.Scalar_mode: _quotient,
+        aten.div.Tensor_mode: _quotient,
         aten.expm1.default: _less_one,
+        aten.floor_divide.default: lambda x, y: _quotient(x, y, "floor"),
+        aten.floor_divide.Scalar: lambda x, y: _quotient(x, y, "floor"),
         aten.glu.default: _gated,
         aten.hypot.default: _hypotenuse,
         aten.log1p.default: _log_of_one_more,
         aten.logaddexp.default: _log_of_sum,
         aten.logaddexp2.default: functools.partial(_log_of_sum, base=2),
         aten.remainder.Scalar: _remainder,
+        aten.remainder.Scalar_Tensor: _remainder,
         aten.remainder.Tensor: _remainder,
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
         aten.sinc.default: _sinc,
@@ -82,15 +105,69 @@ def _hypotenuse(x: Any, y: Any) -> Any:
     return op.Where(plain, most, op.Mul(most, op.Sqrt(op.Add(op.Mul(share, share), like(1, x)))))
 
 
+def _quotient(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    """A quotient as it is, or rounded to zero or down: torch's from what is left over, since the
+    quotient itself may be rounded up to a whole number."""
+    op = opset()
+    x, y = _of_one_type(x, y)
+    if x.dtype.is_integer():
+        whole_numbers = {"trunc": op.Div, "floor": _core("aten_floor_divide")}
+        return whole_numbers.get(rounding_mode or "", _core("aten_div"))(x, y)
+    plain = op.Div(x, y)
+    if rounding_mode is None:
+        return plain
+    if rounding_mode == "trunc":
+        return _core("aten_trunc")(plain)
+    left, none = op.Mod(x, y, fmod=1), like(0, x)
+    exact = op.Div(op.Sub(x, left), y)
+    exact = op.Where(_turned(left, y), op.Sub(exact, like(1, x)), exact)
+    below = op.Floor(exact)
+    is_above = op.Greater(op.Sub(exact, below), like(0.5, x))
+    floored = op.Where(is_above, op.Add(below, like(1, x)), below)
+    return op.Where(op.Equal(y, none), plain, floored)
+
+
 def _remainder(x: Any, y: Any) -> Any:
     """The rest of a quotient that is rounded down: exact, as that of one rounded to zero is."""
     op = opset()
-    y = like(y, x) if isinstance(y, (int, float)) else op.CastLike(y, x)
+    x, y = _of_one_type(x, y)
     if x.dtype.is_integer():
         return op.Mod(x, y)
-    left, none = op.Mod(x, y, fmod=1), like(0, x)
+    left = op.Mod(x, y, fmod=1)
+    return op.Where(_turned(left, y), op.Add(left, y), left)
+
+
+def _turned(left: Any, y: Any) -> Any:
+    """Whether what is left over by y has the other sign."""
+    op, none = opset(), like(0, left)
     other = op.Not(op.Equal(op.Less(left, none), op.Less(y, none)))
-    return op.Where(op.And(op.Not(op.Equal(left, none)), other), op.Add(left, y), left)
+    return op.And(op.Not(op.Equal(left, none)), other)
+
+
+def _of_one_type(*operands: Any) -> tuple[Any, ...]:
+    """Two operands, of which one may be a number or a size, in the type of the other; integers
+    beside a float in float32."""
+    op = opset()
+    first = next(n for n in operands if not isinstance(n, (int, float)))
+    kind = first.dtype
+    if kind.is_integer() and any(isinstance(n, float) for n in operands):
+        kind, first = type(kind)(FLOAT), op.Cast(first, to=FLOAT)
+
+    def cast(x: Any) -> Any:
+        if getattr(x, "dtype", None) == kind:
+            return x
+        made = like(x, first) if isinstance(x, (int, float)) else op.CastLike(x, first)
+        made.dtype = kind
+        return made
+
+    return tuple(map(cast, operands))
+
+
+def _core(name: str) -> Any:
+    """The exporter's function of a name."""
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    return getattr(core, name)
 
 
 def _sinc(x: Any) -> Any:
@@ -98,3 +175,38 @@ def _sinc(x: Any) -> Any:
     turned = op.Mul(x, like(math.pi, x))
     none = op.Equal(x, like(0, x))
     return op.Where(none, like(1, x), op.Div(op.Sin(turned), op.Where(none, like(1, x), turned)))
+
+
+def _times(factor: float) -> Callable[..., Any]:
+    return lambda x: scaled(x, factor)
+
+
+def _logarithm(base: int) -> Callable[..., Any]:
+    return lambda x: opset().Div(opset().Log(x), like(math.log(base), x))
+
+
+def _elu(x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    op = opset()
+    below = scaled(_less_one(scaled(op.Min(x, like(0, x)), input_scale)), alpha * scale)
+    return op.Where(op.Greater(x, like(0, x)), scaled(x, scale), below)
+
+
+def _leaky(x: Any, negative_slope: float = 0.01) -> Any:
+    op = opset()
+    return op.Where(op.Greater(x, like(0, x)), x, scaled(x, negative_slope))
+
+
+def _clipped(x: Any, min_val: float = -1, max_val: float = 1) -> Any:
+    return opset().Clip(x, like(min_val, x), like(max_val, x))
+
+
+def _hard_sigmoid(x: Any) -> Any:
+    op = opset()
+    return op.Div(_clipped(op.Add(x, like(3, x)), 0, 6), like(6, x))
+
+
+def _softplus(x: Any, beta: float = 1, threshold: float = 20) -> Any:
+    op = opset()
+    inside = scaled(x, beta)
+    soft = op.Div(op.Softplus(inside), like(beta, x))
+    return op.Where(op.Greater(inside, like(threshold, x)), x, soft)

@@ -13,13 +13,17 @@ from typing import Any
 
 @contextmanager
 def rounded_once(program: Any) -> Iterator[None]:
-    """Let a program of torch.export have float32 inside of these operators for a while."""
+    """Let a program of torch.export have float32 inside of these operators for a while, and of
+    float64 the factors of sums as operators of their own."""
     own = program.graph_module.graph
     program.graph_module.graph = graph = copy.deepcopy(own)
     several = _several()
     for node in list(graph.nodes):
-        if _half(node) and (node.target in several or _by_number(node)):
+        has_factor = node.kwargs.get("alpha", 1) != 1
+        if _half(node) and (node.target in several or has_factor or _by_number(node)):
             _widen(graph, node)
+        elif has_factor:
+            _multiply_before(graph, node)
     try:
         yield
     finally:
@@ -113,3 +117,26 @@ def _widen(graph: Any, node: Any) -> None:
     value = node.meta["val"]
     inside.meta["val"] = value.to(torch.float32)
     node.target, node.args, node.kwargs = cast, (inside,), {"dtype": value.dtype}
+
+
+def _multiply_before(graph: Any, node: Any) -> None:
+    """Give a sum or difference of float64 the product with its factor as an operand."""
+    import torch
+
+    if getattr(node.target, "overloadpacket", None) not in (
+        torch.ops.aten.add,
+        torch.ops.aten.sub,
+    ):
+        return
+    first, second = node.args
+    value = getattr(second, "meta", {}).get("val", second)
+    if any(getattr(v, "dtype", torch.float64) != torch.float64 for v in (value, node.meta["val"])):
+        return
+    factor = node.kwargs["alpha"]
+    if hasattr(second, "meta"):
+        with graph.inserting_before(node):
+            product = graph.call_function(torch.ops.aten.mul.Tensor, (second, factor))
+        product.meta["val"] = value
+    else:
+        product = second * factor
+    node.args, node.kwargs = (first, product), {}

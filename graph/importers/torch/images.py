@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from loopwright.graph.importers.torch.scans import named
-from loopwright.graph.importers.torch.special import opset, whole
+from loopwright.graph.importers.torch.special import DOUBLE, array, opset, whole
 
-_DOUBLE, _INT64 = 11, 7
-"""Numbers of ONNX's types."""
+_INT64 = 7
+"""The number of ONNX's type."""
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -52,12 +52,10 @@ def _resized(
 ) -> Any:
     op, scales = opset(), None
     if factors is not None:
-        import onnx
-
-        exact = onnx.numpy_helper.from_array(np.array(factors, np.float64))
-        sizes = op.Mul(op.Cast(op.Shape(x, start=2), to=_DOUBLE), op.Constant(value=exact))
+        exact = array(np.array(factors, np.float64))
+        sizes = op.Mul(op.Cast(op.Shape(x, start=2), to=DOUBLE), exact)
         output_size = op.Cast(op.Floor(sizes), to=_INT64)
-        scales = op.Constant(value_floats=[1.0, 1.0, *factors])
+        scales = array(np.array([1, 1, *factors], np.float64))
     elif isinstance(output_size, Sequence):
         ends = [whole(n) if isinstance(n, int) else op.Reshape(n, whole(-1)) for n in output_size]
         output_size = op.Concat(*ends, axis=0)

@@ -11,15 +11,22 @@ from typing import Any
 
 def in_parts(program: Any) -> Any:
     """A program of torch.export without these operators: the same one where it has none."""
+    return program.run_decompositions(_parts()) if has_layers(program) else program
+
+
+def has_layers(program: Any) -> bool:
+    """Return whether a program has one of these operators."""
+    parts = _parts()
+    return any(node.target in parts for node in program.graph.nodes)
+
+
+def _parts() -> dict[Any, Any]:
     from torch.ops import aten
 
-    parts = {
+    return {
         aten._transformer_encoder_layer_fwd.default: _encoder_layer,
         aten._native_multi_head_attention.default: _attention,
     }
-    if not any(node.target in parts for node in program.graph.nodes):
-        return program
-    return program.run_decompositions(parts)
 
 
 def _encoder_layer(  # noqa: PLR0913 - torch's own signature

@@ -10,7 +10,7 @@ import numpy as np
 
 FLOAT, HALVES = 1, (10, 16)
 """The numbers of ONNX's float32, and of its halves."""
-_DOUBLE = 11
+DOUBLE = 11
 """The number of ONNX's float64."""
 
 
@@ -26,12 +26,16 @@ def whole(*numbers: int) -> Any:
     return opset().Constant(value_ints=list(numbers))
 
 
-def _exact(number: float) -> Any:
-    """A number of type float64."""
+def array(numbers: np.ndarray) -> Any:
+    """Known numbers, of their type."""
     import onnx
 
-    op = opset()
-    return op.Constant(value=onnx.numpy_helper.from_array(np.float64(number).reshape(())))
+    return opset().Constant(value=onnx.numpy_helper.from_array(numbers))
+
+
+def _exact(number: float) -> Any:
+    """A number of type float64."""
+    return array(np.array(number, np.float64))
 
 
 def _polynomial(x: Any, *coefficients: float) -> Any:
@@ -71,7 +75,7 @@ _GILES = (
 def inverse_error_function(y: Any) -> Any:
     """The x whose `erf(x)` is y, in float64 (Giles 2010, *Approximating the erfinv function*)."""
     op = opset()
-    wide, one = op.Cast(y, to=_DOUBLE), _exact(1)
+    wide, one = op.Cast(y, to=DOUBLE), _exact(1)
     w = op.Neg(op.Log(op.Mul(op.Sub(one, wide), op.Add(one, wide))))
     root = op.Sqrt(w)
     middle = _polynomial(op.Sub(w, _exact(3.125)), *_GILES[0])
@@ -94,7 +98,7 @@ _LANCZOS = (
 def log_gamma(x: Any) -> Any:
     """The logarithm of the absolute gamma function, by Lanczos 1964 and Euler's reflection."""
     op = opset()
-    wide = op.Cast(x, to=_DOUBLE)
+    wide = op.Cast(x, to=DOUBLE)
     mirrored = op.Less(wide, _exact(0.5))
     z = op.Sub(op.Where(mirrored, op.Sub(_exact(1), wide), wide), _exact(1))
     total = _exact(_LANCZOS[0])
@@ -192,6 +196,27 @@ def exactly(name: str) -> Callable[..., Any]:
         return getattr(core, name)(*exact, **options)
 
     return translated
+
+
+def in_double(name: str, formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of operators for float64, and for other types the exporter's of that name."""
+
+    def translated(x: Any, *args: Any, **options: Any) -> Any:
+        return (formula if x.dtype == DOUBLE else own(name))(x, *args, **options)
+
+    return translated
+
+
+def own(name: str) -> Any:
+    """The exporter's function of a name."""
+    from onnxscript.function_libs.torch_lib.ops import core, nn
+
+    return getattr(core, name, None) or getattr(nn, name)
+
+
+def scaled(x: Any, factor: float) -> Any:
+    """A tensor times a number."""
+    return x if factor == 1 else opset().Mul(x, like(factor, x))
 
 
 def scattered(

@@ -24,16 +24,28 @@ def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make ONNX operators of a call, by torch's operator."""
     from torch.ops import aten
 
+    products = {
+        aten.addbmm.default: ("aten_addbmm", _summed_products),
+        aten.addmm.default: ("aten_addmm", _product),
+        aten.addmv.default: ("aten_addmv", _product),
+        aten.addr.default: ("aten_addr", _outer_product),
+        aten.baddbmm.default: ("aten_baddbmm", _product),
+    }
     return {
         operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
+        aten.arange.start: _range,
+        aten.arange.start_step: _range,
+        aten.cross_entropy_loss.default: _cross_entropy,
         aten.fill.Scalar: special.exactly("aten_fill"),
         aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
         aten.full.default: special.exactly("aten_full"),
         aten.full_like.default: special.exactly("aten_full_like"),
         aten.kthvalue.default: _of_rank,
+        aten.linear.default: _linear,
+        aten.linspace.default: special.exactly("aten_linspace"),
         aten.log_sigmoid.default: _log_sigmoid,
         aten.cummax.default: scans.cumulative_maximum,
         aten.cummin.default: scans.cumulative_minimum,
@@ -45,8 +57,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.masked_fill.Scalar: special.exactly("aten_masked_fill"),
         aten.masked_select.default: special.masked_select,
         aten.new_full.default: special.exactly("aten_new_full"),
+        aten.pow.Scalar: special.exactly("aten_pow_scalar"),
         aten.pow.Tensor_Scalar: _by_size("aten_pow_tensor_scalar", "aten_pow"),
-        aten.rsub.Scalar: _from_number,
+        aten.rsub.Scalar: _from_other,
+        aten.rsub.Tensor: _from_other,
         aten.scalar_tensor.default: special.exactly("aten_scalar_tensor"),
         aten.scatter_reduce.two: special.scattered,
         aten.sort.stable: _sorted,
@@ -54,6 +68,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
         aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
+        **{target: _plus(*both) for target, both in products.items()},
         **elementwise.translations(),
         **images.translations(),
         **norms.translations(),
@@ -80,6 +95,67 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
         return getattr(core, of_tensor)(x, special.opset().CastLike(y, x))
 
     return made
+
+
+def _cross_entropy(
+    x: Any, target: Any, *options: Any, label_smoothing: float = 0.0, **named: Any
+) -> Any:
+    """A loss of classes; with smooth labels the exporter takes its parts, once this one fails."""
+    from onnxscript.function_libs.torch_lib.ops import nn
+
+    smoothing = options[3] if len(options) > 3 else label_smoothing
+    if smoothing or not target.dtype.is_integer():
+        raise NotImplementedError("ONNX has no cross entropy of smooth labels")
+    return nn.aten_cross_entropy_loss(x, target, *options, **named)
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """A product plus a bias. The exporter has two operators for one of more than two axes, which
+    would round halves twice."""
+    from onnxscript.function_libs.torch_lib.ops import nn
+
+    if bias is None or len(x.shape) == 2 or x.dtype not in special.HALVES:
+        return nn.aten_linear(x, weight, bias)
+    return scans.named("Linear", special.opset().Gemm(x, weight, bias, transB=1))
+
+
+def _plus(name: str, product: Callable[..., Any]) -> Callable[..., Any]:
+    """A function `beta * x + alpha * product(a, b)`, which does not look at x where beta is 0."""
+
+    def added(x: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+        if x.dtype != special.DOUBLE and beta != 0:
+            return special.own(name)(x, a, b, beta=beta, alpha=alpha)
+        result = special.scaled(product(a, b), alpha)
+        return special.opset().Add(special.scaled(x, beta), result) if beta else result
+
+    return added
+
+
+def _product(a: Any, b: Any) -> Any:
+    return special.opset().MatMul(a, b)
+
+
+def _summed_products(a: Any, b: Any) -> Any:
+    op = special.opset()
+    return op.ReduceSum(op.MatMul(a, b), special.whole(0), keepdims=0)
+
+
+def _outer_product(a: Any, b: Any) -> Any:
+    op = special.opset()
+    return op.Mul(op.Unsqueeze(a, special.whole(1)), b)
+
+
+def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:
+    """Numbers in equal steps: known floats are those that torch computes, in float64."""
+    import torch
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    if any(isinstance(n, float) for n in ends) and all(isinstance(n, (int, float)) for n in ends):
+        numbers = special.array(torch.arange(*ends, dtype=torch.float64).numpy())
+        kind = special.FLOAT if dtype in (None, -1) else dtype
+        return special.opset().Cast(numbers, to=kind)
+    own = core.aten_arange_start_step if len(ends) > 2 else core.aten_arange_start
+    return own(*ends, dtype=dtype)
 
 
 def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
@@ -144,13 +220,15 @@ def _log_sigmoid(x: Any) -> Any:
     return op.Neg(op.Softplus(op.Neg(x)))
 
 
-def _from_number(x: Any, number: Any, alpha: Any = 1) -> Any:
-    """A number minus a tensor: the exporter makes of it a call that is none where types differ."""
+def _from_other(x: Any, other: Any, alpha: Any = 1) -> Any:
+    """A number or tensor minus a tensor: the exporter has calls that are none where types differ,
+    and rounds factors."""
     op = special.opset()
-    if isinstance(number, float) and x.dtype.name.startswith(("INT", "UINT")):
+    if isinstance(other, float) and x.dtype.name.startswith(("INT", "UINT")):
         x = op.Cast(x, to=special.FLOAT)
     less = x if alpha == 1 else op.Mul(x, special.like(alpha, x))
-    return op.Sub(special.like(number, x), less)
+    other = special.like(other, x) if isinstance(other, (int, float)) else op.CastLike(other, x)
+    return op.Sub(other, less)
 
 
 def _attention(

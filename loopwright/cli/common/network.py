@@ -153,7 +153,9 @@ class Network:
 
     def _check_closed(self) -> None:
         if self.dims:
-            raise click.UsageError("--dim is for `build` and `tune-model`: give a --shape here")
+            raise click.UsageError(
+                "--dim is for `build`, `profile` and `tune-model`: give a --shape here"
+            )
 
     def compiled(
         self, work: Work, target: Target, machine: Mapping[str, str] | None = None
@@ -223,7 +225,9 @@ def _in_options() -> Iterator[None]:
     except OpenShape as error:
         shape = f"--shape {error.name}={','.join(map(str, error.example))}"
         bounds = " ".join(f"--dim {axis}=1:512" for axis in error.axes)
-        more = f", or for `build` and `tune-model` bounds, e.g. {bounds}" if bounds else ""
+        more = (
+            f", or for `build`, `profile` and `tune-model` bounds, e.g. {bounds}" if bounds else ""
+        )
         raise click.ClickException(
             f"{error.problem}: give its shape, e.g. {shape}{more}"
         ) from error

@@ -187,7 +187,11 @@ def _over_axes(x: Tensor, w: Tensor, window: Window, groups: int) -> Tensor:
     return define("conv", (shape_of(x)[0], outer, *spatial), body)
 
 
-@operator("ConvTranspose")
+@operator(
+    "ConvTranspose",
+    limit="of padding SAME, its extents are the input's times the strides, as ONNX says; "
+    "onnxruntime's are less where a kernel is smaller than its stride",
+)
 def _conv_transpose(call: Call) -> Value:
     x, w = call.tensor(0), call.value(1)
     weights, groups = shape_of(w), int(call.get("group", 1))

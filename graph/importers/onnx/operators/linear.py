@@ -16,6 +16,7 @@ from loopwright.dsl.ops.einsum import einsum
 from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
+    SCANS,
     Array,
     Call,
     Value,
@@ -92,6 +93,11 @@ def _scalable(
 
 @operator("Gemm")
 def _gemm(call: Call) -> Value:
+    return _scaled_sum(call)
+
+
+def _scaled_sum(call: Call) -> Tensor:
+    """`alpha * a @ b + beta * c`, rounded once."""
     alpha, beta = float(call.get("alpha", 1.0)), float(call.get("beta", 1.0))
     a, b = call.value(0), call.value(1)
     by_rows, by_columns = bool(call.get("transA", 0)), bool(call.get("transB", 0))
@@ -119,6 +125,16 @@ def _gemm(call: Call) -> Value:
         return f.cast(x, left.dtype)
 
     return define("gemm", shape_of(made), body)
+
+
+@operator(f"{SCANS}:Linear")
+def _linear(call: Call) -> Value:
+    """A Gemm of all rows of a tensor of any number of axes."""
+    x, width = call.value(0), call.shape(1)[0]
+    *lead, inner = shape_of(x)
+    flat = reshaped(call, x, (int(np.prod(lead, dtype=np.int64)), inner))
+    made = _scaled_sum(replace(call, inputs=(flat, *call.inputs[1:])))
+    return reshaped(call, made, (*lead, width))
 
 
 @operator("Einsum")

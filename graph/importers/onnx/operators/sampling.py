@@ -9,6 +9,7 @@ from typing import Any
 
 from loopwright.dsl import functions as f
 from loopwright.dsl import ops
+from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
@@ -59,7 +60,7 @@ def taps_along(
         place: Expr = own[tuple(i[:-1])]
         if mode == "nearest":
             return f.round(place), as_expr(0.0)
-        spot = f.floor(place) + f.cast(as_expr(i[-1] + offsets[0]), "float32")
+        spot = f.floor(place) + f.cast(as_expr(i[-1] + offsets[0]), own.dtype)
         return spot, f.abs(place - spot)
 
     def weight(*i: Index) -> Expr:
@@ -117,11 +118,11 @@ def _grid_sample(call: Call) -> Value:
     shape, own = call.shape(0), call.shape(1)
     rank, aligned = len(shape) - 2, bool(call.get("align_corners", 0))
     mode = call.get("mode", "linear").removeprefix("bi")
-    padding = call.get("padding_mode", "zeros")
+    padding, wide = call.get("padding_mode", "zeros"), sum_type(grid.dtype)
 
     def place(d: int) -> Coordinate:
         def at(*i: Index) -> Expr:
-            g = f.cast(grid[(*i, rank - 1 - d)], "float32")  # the last axis comes first
+            g = f.cast(grid[(*i, rank - 1 - d)], wide)  # the last axis comes first
             if aligned:
                 return (g + 1) * 0.5 * float(shape[2 + d] - 1)
             return ((g + 1) * float(shape[2 + d]) - 1) * 0.5
@@ -145,7 +146,7 @@ def _deform_conv(call: Call) -> Value:
     window = Window.of(call, spatial, kernel)
     groups, parts = int(call.get("group", 1)), int(call.get("offset_group", 1))
     per = channels // parts
-    mask = call.tensor(4) if call.has(4) else None
+    mask, wide = call.tensor(4) if call.has(4) else None, sum_type(offset.dtype)
 
     def place(d: int) -> Coordinate:
         inside = math.prod(kernel[d + 1 :])
@@ -154,7 +155,7 @@ def _deform_conv(call: Call) -> Value:
             row = (k // inside) % kernel[d] if rank > 1 else k
             start = o[d] * window.stride[d] - window.pads[d][0] + row * window.dilation[d]
             shift = offset[(n, (g * size + k) * rank + d, *o)]
-            return f.cast(as_expr(start), "float32") + f.cast(shift, "float32")
+            return f.cast(as_expr(start), wide) + f.cast(shift, wide)
 
         return at
 
