@@ -11,6 +11,7 @@ import numpy as np
 
 from loopwright.graph.importers.torch import (
     elementwise,
+    experts,
     images,
     norms,
     paddings,
@@ -55,6 +56,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
         **elementwise.translations(),
+        **experts.translations(),
         **images.translations(),
         **norms.translations(),
         **paddings.translations(),

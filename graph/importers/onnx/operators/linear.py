@@ -16,6 +16,7 @@ from loopwright.dsl.ops.einsum import einsum
 from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
+    SCANS,
     Array,
     Call,
     Value,
@@ -119,6 +120,23 @@ def _gemm(call: Call) -> Value:
         return f.cast(x, left.dtype)
 
     return define("gemm", shape_of(made), body)
+
+
+@operator(f"{SCANS}:GroupedMatMul")
+def _grouped(call: Call) -> Value:
+    """Each row times the matrix whose number it has; zeros where there is none of that number."""
+    x, matrices, group = (call.tensor(n) for n in range(3))
+    (rows, depth), (count, _, columns) = call.shape(0), call.shape(1)
+    k = Index("k", depth)
+
+    def product(row: Index, j: Index) -> Expr:
+        return f.sum(x[row, k] * gathered(matrices, group[row], k, j))
+
+    def known(row: Index, j: Index) -> Expr:
+        return f.where(group[row] < count, made[row, j], 0)
+
+    made = define("grouped", (rows, columns), product)
+    return define("grouped", (rows, columns), known)
 
 
 @operator("Einsum")
