@@ -33,7 +33,6 @@ Dims = Mapping[str, Any] | None
 Shape = tuple[int | Size, ...]
 
 _READ = 1  # sizes at which known values are compared, beside the least and the greatest two
-_ROUNDS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +172,7 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
     # Of two sizes side by side, no number divides both.
     beside = [max(d.low, high - d.multiple) for d, high in zip(dims, most, strict=True)]
     sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, beside, *some)]
-    for _ in range(_ROUNDS):
+    while True:
         try:
             greatest = _folded(model, values, shapes, arrays, sizes[0], varying)
             others = []
@@ -191,9 +190,8 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
             if name in greatest and not _fits(x, greatest[name], name in results)
         }
         if found <= varying:
-            break
+            return OpenOnnx(model, varying)
         varying |= found
-    return OpenOnnx(model, varying)
 
 
 def _folded(

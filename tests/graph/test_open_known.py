@@ -85,3 +85,19 @@ def test_a_known_result_that_follows_no_formula_is_right_at_each_size_or_refused
     check(nodes, types, lambda x: (np.stack(np.nonzero(np.ones(x.shape))),), most=5)
     with pytest.raises(ModelError, match="the model has other steps at n=32, as at 8 sizes"):
         check(nodes, types, lambda x: ())
+
+
+def test_a_long_chain_of_known_values_from_a_size_is_computed_in_each_call():
+    torch = pytest.importorskip("torch")
+
+    class Positions(torch.nn.Module):
+        def forward(self, x):
+            place = torch.arange(x.shape[0], -x.shape[0], -1.0, dtype=torch.int64).float()
+            for _ in range(6):
+                place = place.sin() + 1.5
+            return x[:, 0] * place[: x.shape[0]]
+
+    built = lw.build_model(Positions(), (lw.tensor("x", (lw.dim("n", 1, 40), 4)),))
+    for n in (1, 17, 40):
+        x = torch.as_tensor(X[:n])
+        torch.testing.assert_close(built(x), Positions()(x), rtol=1e-4, atol=1e-5)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.torch import experts
 from loopwright.graph.importers.torch.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
 
@@ -31,12 +32,12 @@ def for_all_sizes() -> Any:
         torch.tensor_split: _tensor_split,
         torch.Tensor.tensor_split: _tensor_split,
     }
-    return _mode({**own, **_pools(), **whole_recurrences()})
+    return _mode({**own, **_at_any_size(), **whole_recurrences()})
 
 
 def for_fixed_sizes() -> Any:
-    """A mode of torch in which pools are replaced that its exporter has not."""
-    return _mode(_pools())
+    """A mode of torch in which functions are replaced that its exporter has not."""
+    return _mode(_at_any_size())
 
 
 def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
@@ -49,6 +50,10 @@ def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
             return functions.get(func, func)(*args, **(kwargs or {}))
 
     return Replacing()
+
+
+def _at_any_size() -> Mapping[Any, Callable[..., Any]]:
+    return {**_pools(), **experts.replaced()}
 
 
 def _pools() -> Mapping[Any, Callable[..., Any]]:

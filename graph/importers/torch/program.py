@@ -47,6 +47,10 @@ _PACKED = (
     "; weights that torch.ao.quantization has packed cannot be exported: give the module as it "
     "was before, or an ONNX file that onnxruntime has quantized"
 )
+_OF_DATA = (
+    "; a branch, or a shape, follows elements of tensors, which are not known before a call: take "
+    "torch.where of both results, or wrap the module in one that decides beforehand"
+)
 _EXAMPLE = 6
 """Steps above the least size at which a program of open sizes is traced."""
 _SHARE = 0.3
@@ -253,9 +257,10 @@ def _traced_open(
 
 
 def _why(error: Exception) -> str:
-    """What torch says of a module that it cannot export, with the remedy for packed weights."""
+    """What torch says of a module that it cannot export, with a remedy where there is one."""
     why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
-    return why + _PACKED if "PackedParams" in why else why
+    why += _PACKED if "PackedParams" in why else ""
+    return why + _OF_DATA if "data-dependent" in why else why
 
 
 def _of_numbers(leaves: Sequence[Any]) -> str:

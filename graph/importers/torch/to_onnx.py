@@ -32,7 +32,7 @@ def onnx_of(program: Any) -> Any:
     _read_functions_once()
     program = in_parts(program)
     # The exporter tells of packages that are not installed, and of its own code.
-    logs = quiet(logging.ERROR, "torch.onnx", "onnxscript")
+    logs = quiet(logging.ERROR, "torch.onnx", "onnxscript", "onnx_ir")
     with logs, warnings.catch_warnings(), _reshaping(program), rounded_once(program):
         warnings.simplefilter("ignore")
         try:

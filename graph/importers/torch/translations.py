@@ -11,6 +11,7 @@ import numpy as np
 
 from loopwright.graph.importers.torch import (
     elementwise,
+    experts,
     images,
     norms,
     paddings,
@@ -70,6 +71,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.scaled_dot_product_attention.default: _attention,
         **{target: _plus(*both) for target, both in products.items()},
         **elementwise.translations(),
+        **experts.translations(),
         **images.translations(),
         **norms.translations(),
         **paddings.translations(),

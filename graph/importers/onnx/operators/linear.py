@@ -137,6 +137,23 @@ def _linear(call: Call) -> Value:
     return reshaped(call, made, (*lead, width))
 
 
+@operator(f"{SCANS}:GroupedMatMul")
+def _grouped(call: Call) -> Value:
+    """Each row times the matrix whose number it has; zeros where there is none of that number."""
+    x, matrices, group = (call.tensor(n) for n in range(3))
+    (rows, depth), (count, _, columns) = call.shape(0), call.shape(1)
+    k = Index("k", depth)
+
+    def product(row: Index, j: Index) -> Expr:
+        return f.sum(x[row, k] * gathered(matrices, group[row], k, j))
+
+    def known(row: Index, j: Index) -> Expr:
+        return f.where(group[row] < count, made[row, j], 0)
+
+    made = define("grouped", (rows, columns), product)
+    return define("grouped", (rows, columns), known)
+
+
 @operator("Einsum")
 def _einsum(call: Call) -> Value:
     equation = call.get("equation").replace(" ", "")
