@@ -172,7 +172,7 @@ def test_what_an_environment_cannot_do_is_said():
         env.step(7)
     with pytest.raises(ConfigError, match="name each of i, j, k once"):
         ScheduleEnv(product(), made_up(), TARGET, order=("i", "j"))
-    with pytest.raises(ConfigError, match="order is 5: name each of i, j, k once"):
+    with pytest.raises(ConfigError, match="order is int 5: name each of i, j, k once"):
         ScheduleEnv(product(), made_up(), TARGET, order=5)
     with pytest.raises(ConfigError, match="evaluator=3 tells no speeds: give a Measured"):
         ScheduleEnv(product(), 3, TARGET)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch import experts
-from loopwright.graph.importers.torch.paddings import padded
+from loopwright.graph.importers.torch.operators import experts
+from loopwright.graph.importers.torch.operators.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
 
 

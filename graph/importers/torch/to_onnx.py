@@ -16,8 +16,8 @@ from loopwright.graph.importers.inputs import reason
 from loopwright.graph.importers.torch.halves import rounded_once
 from loopwright.graph.importers.torch.inputs import input_names
 from loopwright.graph.importers.torch.layers import in_parts
+from loopwright.graph.importers.torch.operators.scans import name_scans
 from loopwright.graph.importers.torch.quiet import quiet
-from loopwright.graph.importers.torch.scans import name_scans
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.torch import (
+from loopwright.graph.importers.torch import recurrences
+from loopwright.graph.importers.torch.operators import (
     elementwise,
     experts,
     images,
     norms,
     paddings,
-    recurrences,
     scans,
     special,
 )
