@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ Lines = Mapping[str, Sequence[int]]
 
 _CELLS = 64  # in each of which a program is chosen, by measurements in its middle
 _ALONE = 32  # least sizes of one dim that are cells of their own
+_LAUNCH = 5e-7  # seconds that a launch of threads may take more than when it was measured
 _NEIGHBOURS = 0.05  # of logarithms of sizes: how far a measurement corrects a model
 
 
@@ -73,8 +75,9 @@ class Choice:
             inputs = self._inputs(sizes)
 
             def expected(k: int) -> float:
-                log = float(np.log(self.models[k].predict([inputs])[0]))
-                return log + self._residuals[k](inputs)
+                seconds = float(self.models[k].predict([inputs])[0])
+                launch = _LAUNCH if made.programs[k].target.threads > 1 else 0.0
+                return seconds * math.exp(self._residuals[k](inputs)) + launch
 
             return min(able, key=expected)
 

@@ -19,6 +19,8 @@ from loopwright.explore.open.tuned import OpenTuned
 from loopwright.explore.search import TuneOptions, search
 from loopwright.measure import open_programs
 from loopwright.measure.local import LocalDevice
+from loopwright.schedule.open.cover import Cover
+from loopwright.schedule.open.program import open_program
 from loopwright.schedule.space import space
 from loopwright.transfer.records.store import RecordError
 from tests.brief import brief
@@ -52,6 +54,19 @@ def few_sizes():
 def tuned():
     with brief():
         return lw.tune(dense(), trials=4, **OPTIONS)
+
+
+def test_threads_are_started_where_they_gain_more_than_a_launch_varies_by():
+    work, target = dense(400), resolve("cpu", 2)
+    config = space(work.at(n=64), target).default
+    many = open_program(work, target, config, {"n": 64})
+    made = Cover(many.dims, (many, replace(many, target=replace(target, threads=1))), ())
+    sizes = [{"n": n} for n in (8, 9, 10, 12, 300, 320, 350, 380)]
+    seconds = np.array([[2.3e-6] * 4 + [2e-5] * 4, [2.6e-6] * 4 + [4e-5] * 4])
+    lines = {"n": [*(n for n in (1, 8, 12, 13, 300, 380) if many.takes({"n": n}))]}
+    rules = choice.Choice(work, sizes, seconds, 0).rules(made, lines)
+    chosen = {n: next(r.program for r in rules if r.holds([n])) for n in (10, 350)}
+    assert chosen == {10: 1, 350: 0}
 
 
 def test_a_tuned_library_is_right_at_all_sizes(tuned):
