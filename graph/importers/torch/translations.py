@@ -102,7 +102,8 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
 def _cross_entropy(
     x: Any, target: Any, *options: Any, label_smoothing: float = 0.0, **named: Any
 ) -> Any:
-    """A loss of classes; with smooth labels the exporter takes its parts, once this one fails."""
+    """A loss of classes. ONNX has none of smooth labels: where a function says that it is not
+    implemented, the exporter takes the operator's parts, which compute them."""
     from onnxscript.function_libs.torch_lib.ops import nn
 
     smoothing = options[3] if len(options) > 3 else label_smoothing
