@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.operators.special import opset, whole
+from loopwright.graph.importers.torch.operators.parts import opset, whole
 
 _GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 """The places of ONNX's gates among torch's, by torch's function: i, o, f and g of an LSTM among

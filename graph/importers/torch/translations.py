@@ -16,6 +16,8 @@ from loopwright.graph.importers.torch.operators import (
     images,
     norms,
     paddings,
+    parts,
+    places,
     scans,
     special,
 )
@@ -39,31 +41,31 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.arange.start: _range,
         aten.arange.start_step: _range,
         aten.cross_entropy_loss.default: _cross_entropy,
-        aten.fill.Scalar: special.exactly("aten_fill"),
+        aten.fill.Scalar: parts.exactly("aten_fill"),
         aten.fmax.default: lambda x, y: _without_nan("Max", x, y),
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
-        aten.full.default: special.exactly("aten_full"),
-        aten.full_like.default: special.exactly("aten_full_like"),
+        aten.full.default: parts.exactly("aten_full"),
+        aten.full_like.default: parts.exactly("aten_full_like"),
         aten.kthvalue.default: _of_rank,
         aten.linear.default: _linear,
-        aten.linspace.default: special.exactly("aten_linspace"),
+        aten.linspace.default: parts.exactly("aten_linspace"),
         aten.log_sigmoid.default: _log_sigmoid,
         aten.cummax.default: scans.cumulative_maximum,
         aten.cummin.default: scans.cumulative_minimum,
         aten.cumprod.default: scans.cumulative_product,
-        aten.embedding_bag.padding_idx: special.embedding_bag,
+        aten.embedding_bag.padding_idx: places.embedding_bag,
         aten.erfinv.default: special.inverse_error_function,
         aten.lgamma.default: special.log_gamma,
         aten.logcumsumexp.default: scans.cumulative_logsumexp,
-        aten.masked_fill.Scalar: special.exactly("aten_masked_fill"),
-        aten.masked_select.default: special.masked_select,
-        aten.new_full.default: special.exactly("aten_new_full"),
-        aten.pow.Scalar: special.exactly("aten_pow_scalar"),
+        aten.masked_fill.Scalar: parts.exactly("aten_masked_fill"),
+        aten.masked_select.default: places.masked_select,
+        aten.new_full.default: parts.exactly("aten_new_full"),
+        aten.pow.Scalar: parts.exactly("aten_pow_scalar"),
         aten.pow.Tensor_Scalar: _by_size("aten_pow_tensor_scalar", "aten_pow"),
         aten.rsub.Scalar: _from_other,
         aten.rsub.Tensor: _from_other,
-        aten.scalar_tensor.default: special.exactly("aten_scalar_tensor"),
-        aten.scatter_reduce.two: special.scattered,
+        aten.scalar_tensor.default: parts.exactly("aten_scalar_tensor"),
+        aten.scatter_reduce.two: places.scattered,
         aten.sort.stable: _sorted,
         aten.split_with_sizes.default: _split,
         aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
@@ -81,7 +83,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def _floor_divided(x: Any, y: Any) -> Any:
     """A quotient of sizes, as of `-(-n // 8)`: the exporter's rounds negative ones to zero."""
-    op = special.opset()
+    op = parts.opset()
     x, y = (op.Constant(value_int=n) if isinstance(n, int) else n for n in (x, y))
     return op.Div(op.Sub(x, op.Mod(x, y)), y)
 
@@ -94,7 +96,7 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
     def made(x: Any, y: Any) -> Any:
         if isinstance(y, (int, float)):
             return getattr(core, of_number)(x, y)
-        return getattr(core, of_tensor)(x, special.opset().CastLike(y, x))
+        return getattr(core, of_tensor)(x, parts.opset().CastLike(y, x))
 
     return made
 
@@ -117,35 +119,35 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
     would round halves twice."""
     from onnxscript.function_libs.torch_lib.ops import nn
 
-    if bias is None or len(x.shape) == 2 or x.dtype not in special.HALVES:
+    if bias is None or len(x.shape) == 2 or x.dtype not in parts.HALVES:
         return nn.aten_linear(x, weight, bias)
-    return scans.named("Linear", special.opset().Gemm(x, weight, bias, transB=1))
+    return scans.named("Linear", parts.opset().Gemm(x, weight, bias, transB=1))
 
 
 def _plus(name: str, product: Callable[..., Any]) -> Callable[..., Any]:
     """A function `beta * x + alpha * product(a, b)`, which does not look at x where beta is 0."""
 
     def added(x: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
-        if x.dtype != special.DOUBLE and beta != 0:
-            return special.own(name)(x, a, b, beta=beta, alpha=alpha)
-        result = special.scaled(product(a, b), alpha)
-        return special.opset().Add(special.scaled(x, beta), result) if beta else result
+        if x.dtype != parts.DOUBLE and beta != 0:
+            return parts.own(name)(x, a, b, beta=beta, alpha=alpha)
+        result = parts.scaled(product(a, b), alpha)
+        return parts.opset().Add(parts.scaled(x, beta), result) if beta else result
 
     return added
 
 
 def _product(a: Any, b: Any) -> Any:
-    return special.opset().MatMul(a, b)
+    return parts.opset().MatMul(a, b)
 
 
 def _summed_products(a: Any, b: Any) -> Any:
-    op = special.opset()
-    return op.ReduceSum(op.MatMul(a, b), special.whole(0), keepdims=0)
+    op = parts.opset()
+    return op.ReduceSum(op.MatMul(a, b), parts.whole(0), keepdims=0)
 
 
 def _outer_product(a: Any, b: Any) -> Any:
-    op = special.opset()
-    return op.Mul(op.Unsqueeze(a, special.whole(1)), b)
+    op = parts.opset()
+    return op.Mul(op.Unsqueeze(a, parts.whole(1)), b)
 
 
 def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:
@@ -154,35 +156,35 @@ def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:
     from onnxscript.function_libs.torch_lib.ops import core
 
     if any(isinstance(n, float) for n in ends) and all(isinstance(n, (int, float)) for n in ends):
-        numbers = special.array(torch.arange(*ends, dtype=torch.float64).numpy())
-        kind = special.FLOAT if dtype in (None, -1) else dtype
-        return special.opset().Cast(numbers, to=kind)
+        numbers = parts.array(torch.arange(*ends, dtype=torch.float64).numpy())
+        kind = parts.FLOAT if dtype in (None, -1) else dtype
+        return parts.opset().Cast(numbers, to=kind)
     own = core.aten_arange_start_step if len(ends) > 2 else core.aten_arange_start
     return own(*ends, dtype=dtype)
 
 
 def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
     """Parts of an axis, of known or of open sizes."""
-    op, along, start, parts = special.opset(), special.whole(dim), special.whole(0), []
+    op, along, start, pieces = parts.opset(), parts.whole(dim), parts.whole(0), []
     for size in sizes:
-        own = special.whole(size) if isinstance(size, int) else op.Reshape(size, special.whole(-1))
+        own = parts.whole(size) if isinstance(size, int) else op.Reshape(size, parts.whole(-1))
         end = op.Add(start, own)
-        parts.append(op.Slice(x, start, end, along))
+        pieces.append(op.Slice(x, start, end, along))
         start = end
-    return tuple(parts)
+    return tuple(pieces)
 
 
 def _squeezed(x: Any, dims: Any) -> Any:
     """A tensor without those of some axes that have one element: an open one may have more."""
-    op, rank = special.opset(), len(x.shape)
+    op, rank = parts.opset(), len(x.shape)
     axes = sorted({d % rank for d in dims}) if rank else []
     ones = [d for d in axes if x.shape[d] == 1 or not isinstance(x.shape[d], int)]
-    return scans.named("Squeeze", op.Squeeze(x, special.whole(*ones))) if ones else op.Identity(x)
+    return scans.named("Squeeze", op.Squeeze(x, parts.whole(*ones))) if ones else op.Identity(x)
 
 
 def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
     """A reduction along some axes, or, where none is said, of all."""
-    op = special.opset()
+    op = parts.opset()
     axes = [dim] if isinstance(dim, int) else list(dim)
     along = (op.Constant(value_ints=axes),) if axes else ()
     return getattr(op, name)(x, *along, keepdims=int(keepdim))
@@ -190,13 +192,13 @@ def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
 
 def _without_nan(name: str, x: Any, y: Any) -> Any:
     """The larger or smaller of two numbers, one of them where the other is NaN."""
-    op = special.opset()
+    op = parts.opset()
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
 
 
 def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False) -> Any:
     """The elements along an axis in order, and their places: ours of equal ones stay in theirs."""
-    op = special.opset()
+    op = parts.opset()
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
     count = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
@@ -205,7 +207,7 @@ def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False)
 
 def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest element along an axis, counted from 1, and its place."""
-    op = special.opset()
+    op = parts.opset()
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
     along = op.Constant(value_ints=[dim])
@@ -226,11 +228,11 @@ def _log_sigmoid(x: Any) -> Any:
 def _from_other(x: Any, other: Any, alpha: Any = 1) -> Any:
     """A number or tensor minus a tensor: the exporter has calls that are none where types differ,
     and rounds factors."""
-    op = special.opset()
+    op = parts.opset()
     if isinstance(other, float) and x.dtype.name.startswith(("INT", "UINT")):
-        x = op.Cast(x, to=special.FLOAT)
-    less = x if alpha == 1 else op.Mul(x, special.like(alpha, x))
-    other = special.like(other, x) if isinstance(other, (int, float)) else op.CastLike(other, x)
+        x = op.Cast(x, to=parts.FLOAT)
+    less = x if alpha == 1 else op.Mul(x, parts.like(alpha, x))
+    other = parts.like(other, x) if isinstance(other, (int, float)) else op.CastLike(other, x)
     return op.Sub(other, less)
 
 
@@ -250,12 +252,12 @@ def _attention(
     """
     import onnx
 
-    op = special.opset()
+    op = parts.opset()
     rows, size = query.shape[-2:]
     keys = key.shape[-2]
     lead = list(query.shape[:-2])
     shared = lead[-1] // key.shape[-3] if enable_gqa else 1
-    halves = query.dtype in special.HALVES
+    halves = query.dtype in parts.HALVES
     if halves:  # scores may be beyond them
         query, key = norms.wide(query), norms.wide(key)
 
@@ -263,7 +265,7 @@ def _attention(
         return op.Reshape(x, op.Constant(value_ints=[int(n) for n in shape]))
 
     def constant(number: float, like: Any = query) -> Any:
-        return special.like(number, like)
+        return parts.like(number, like)
 
     if scale is None and not isinstance(size, int):
         factor = op.Reciprocal(op.Sqrt(op.CastLike(op.Shape(query, start=-1), query)))

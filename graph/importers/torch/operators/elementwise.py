@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.special import (
+from loopwright.graph.importers.torch.operators.parts import (
     FLOAT,
     in_double,
     like,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.torch.operators.parts import like, opset, whole
 from loopwright.graph.importers.torch.operators.scans import named
-from loopwright.graph.importers.torch.operators.special import like, opset, whole
 
 _INT64 = 7
 """The number of ONNX's type."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.graph.importers.torch.operators.parts import DOUBLE, array, opset, whole
 from loopwright.graph.importers.torch.operators.scans import named
-from loopwright.graph.importers.torch.operators.special import DOUBLE, array, opset, whole
 
 _INT64 = 7
 """The number of ONNX's type."""

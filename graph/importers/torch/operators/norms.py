@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.special import (
+from loopwright.graph.importers.torch.operators.parts import (
     DOUBLE,
     FLOAT,
     HALVES,

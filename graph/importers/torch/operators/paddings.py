@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.special import opset, whole
+from loopwright.graph.importers.torch.operators.parts import opset, whole
 
 
 def padded(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.onnx.call import SCANS
-from loopwright.graph.importers.torch.operators.special import FLOAT, like, opset, whole
+from loopwright.graph.importers.torch.operators.parts import FLOAT, like, opset, whole
 
 _MARK = "loopwright.scan"
 _INT64 = 7

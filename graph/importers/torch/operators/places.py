@@ -1,0 +1,107 @@
+"""Operators that choose elements by place: masks, bags, scatters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from loopwright.graph.importers.torch.operators.parts import like, opset, whole
+
+
+def masked_select(x: Any, mask: Any) -> Any:
+    """The elements where a mask is true; it must be known, since their number follows from it."""
+    op = opset()
+    shape = op.Shape(op.Or(mask, op.CastLike(x, mask)))
+    places = op.Transpose(op.NonZero(op.Expand(mask, shape)), perm=[1, 0])
+    return op.GatherND(op.Expand(x, shape), places)
+
+
+def embedding_bag(  # noqa: PLR0913 - as torch has it
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """The sum, the mean or the greatest of the rows that each bag names.
+
+    Bags of one length, which two axes of indices are, become an axis. Others are sums over all
+    rows, each with a mask: a bag takes the rows from its offset to the next one's.
+    """
+    op = opset()
+    (count,), (bags,), width = indices.shape, offsets.shape, weight.shape[-1]
+    bags -= int(include_last_offset)
+    padding = -1 if padding_idx is None else padding_idx  # -1 is none
+    rows, factor = op.Gather(weight, indices), None
+    seen = op.CastLike(op.Not(op.Equal(indices, like(padding, indices))), rows)
+    length = _spacing(offsets)
+    if length is not None and length * bags == count:
+        rows = op.Reshape(rows, whole(bags, length, width))
+        mask = op.Reshape(seen, whole(bags, length, 1))
+        if per_sample_weights is not None:
+            factor = op.Reshape(per_sample_weights, whole(bags, length, 1))
+    else:
+        places = op.Range(like(0, offsets), like(count, offsets), like(1, offsets))
+        starts = op.Slice(offsets, whole(0), whole(bags), whole(0))
+        ends = op.Slice(offsets, whole(1), whole(bags + 1), whole(0))
+        if not include_last_offset:
+            ends = op.Concat(ends, op.Unsqueeze(like(count, offsets), whole(0)), axis=0)
+        inside = op.And(
+            op.GreaterOrEqual(places, op.Unsqueeze(starts, whole(1))),
+            op.Less(places, op.Unsqueeze(ends, whole(1))),
+        )
+        mask = op.Unsqueeze(op.Mul(op.CastLike(inside, rows), seen), whole(2))
+        rows = op.Unsqueeze(rows, whole(0))
+        if per_sample_weights is not None:
+            factor = op.Unsqueeze(per_sample_weights, whole(0, 2))
+    zero, one = like(0, rows), like(1, rows)
+    number = op.ReduceSum(mask, whole(1), keepdims=0)
+    if mode == 2:
+        found = op.Where(op.Greater(mask, zero), rows, like(-math.inf, rows))
+        greatest = op.ReduceMax(found, whole(1), keepdims=0)
+        result = op.Where(op.Greater(number, zero), greatest, zero)
+    else:
+        rows = rows if factor is None else op.Mul(rows, factor)
+        result = op.ReduceSum(op.Mul(rows, mask), whole(1), keepdims=0)
+        if mode == 1:
+            result = op.Div(result, op.Max(number, one))
+    return result, *(op.Identity(offsets) for _ in range(3))  # these are for gradients
+
+
+def scattered(
+    x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
+) -> Any:
+    """Elements joined with those that are written to their places; a mean is a sum and a count."""
+    from onnxscript.function_libs.torch_lib.ops import core
+
+    if reduce != "mean":
+        return core.aten_scatter_reduce(x, dim, index, src, reduce, include_self)
+    op, none, one = opset(), like(0, x), like(1, x)
+    own = op.Expand(one if include_self else none, op.Shape(x))
+    each = op.Expand(one, op.Shape(index))
+    count = op.ScatterElements(own, index, each, axis=dim, reduction="add")
+    first = x if include_self else op.Where(op.Equal(count, none), x, none)
+    total = op.ScatterElements(first, index, src, axis=dim, reduction="add")
+    count = op.Max(count, one)
+    whole_part = op.Sub(total, op.Mod(total, count)) if x.dtype.is_integer() else total
+    return op.Div(whole_part, count)
+
+
+def _spacing(offsets: Any) -> int | None:
+    """Distance of known offsets from 0 on, where they are a range."""
+    made = offsets.producer()
+    if made is None or made.op_type != "Range":
+        return None
+    start, _, step = map(_number, made.inputs)
+    return step if start == 0 else None
+
+
+def _number(x: Any) -> int | None:
+    """The number that a value is known to be, through casts."""
+    while (made := x.producer()) is not None and made.op_type == "Cast":
+        x = made.inputs[0]
+    return None if x.const_value is None else int(x.const_value.numpy())
