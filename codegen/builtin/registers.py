@@ -7,7 +7,8 @@ in the innermost loops. Others have a place in the frame, on which most instruct
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from loopwright.codegen.builtin.encode import RBP, RBX, RCX, RDI, RDX, RSI
 
@@ -39,7 +40,65 @@ _USES: dict[str, tuple[int, ...]] = {
     "loop": (1,),
     "end": (1,),
     "spread": (1,),
+    "hint": (2,),
 }
+
+
+@dataclass
+class _Lives:
+    """The first and the last item of every number, how much it is used, and where calls are."""
+
+    first: dict[int, int]
+    last: dict[int, int]
+    weight: dict[int, float]
+    calls: list[int]
+
+    def end_before(self, number: int, other: int) -> bool:
+        """Return whether a number is used no more where another begins."""
+        return self.last[number] < self.first[other]
+
+    def crosses(self, number: int) -> bool:
+        """Return whether a function is called while a number lives."""
+        return any(self.first[number] < at < self.last[number] for at in self.calls)
+
+
+def _lives(items: list[tuple], arguments: tuple[int, ...]) -> _Lives:  # type: ignore[type-arg]
+    """When the numbers of items live: through each loop that they are used in but not made in."""
+    lives = _Lives(dict.fromkeys(arguments, -1), {}, {}, [])
+    depth_of: dict[int, int] = dict.fromkeys(arguments, 0)
+    stack: list[set[int]] = []
+    value = 1.0
+    for at, item in enumerate(items):
+        kind = item[0]
+        for number in _numbers(item):
+            if number not in lives.first:
+                lives.first[number], depth_of[number] = at, len(stack)
+            lives.last[number] = at
+            lives.weight[number] = lives.weight.get(number, 0.0) + value
+            if depth_of[number] < len(stack):
+                stack[depth_of[number]].add(number)
+        if kind == "loop":
+            stack.append(set())
+            value *= 8
+        elif kind == "end":
+            value /= 8
+            lives.last.update(dict.fromkeys(stack.pop(), at))
+        elif kind == "call":
+            lives.calls.append(at)
+    return lives
+
+
+def _numbers(item: tuple) -> Iterator[int]:  # type: ignore[type-arg]
+    """The numbers that an item uses, makes or changes."""
+    kind = item[0]
+    if kind == "vector":  # its last operand is a register or a place
+        used = item[5:6] if item[5].__class__ is tuple else ()
+    else:
+        used = [item[part] for part in _USES.get(kind, ())]
+    for number in used:
+        base = number[0] if number.__class__ is tuple else number
+        if base > 0:
+            yield base
 
 
 def allocate(
@@ -49,68 +108,21 @@ def allocate(
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Registers of numbers, and places in the frame of those that have none: `reserve` gives so
     many bytes of it."""
-    first: dict[int, int] = dict.fromkeys(arguments, -1)
-    last: dict[int, int] = {}
-    weight: dict[int, float] = {}
-    depth_of: dict[int, int] = dict.fromkeys(arguments, 0)
-    stack: list[set[int]] = []
-    calls: list[int] = []
-    value = 1.0
-
-    def seen(number: int, at: int) -> None:
-        if number not in first:
-            first[number], depth_of[number] = at, len(stack)
-        last[number] = at
-        weight[number] = weight.get(number, 0.0) + value
-        if depth_of[number] < len(stack):
-            stack[depth_of[number]].add(number)
-
-    for at, item in enumerate(items):
-        kind = item[0]
-        if kind == "vector":
-            place = item[5]
-            if place.__class__ is tuple and place[0] > 0:
-                seen(place[0], at)
-            continue
-        if kind == "end":
-            seen(item[1], at)
-            value /= 8
-            for number in stack.pop():
-                last[number] = at
-            continue
-        if kind == "call":
-            calls.append(at)
-            continue
-        if kind == "hint":
-            if item[2][0] > 0:
-                seen(item[2][0], at)
-            continue
-        for part in _USES.get(kind, ()):
-            number = item[part]
-            if number.__class__ is tuple:
-                number = number[0]
-            if number > 0:
-                seen(number, at)
-        if kind == "loop":
-            stack.append(set())
-            value *= 8
+    lives = _lives(items, arguments)
     registers: dict[int, int] = {}
     slots: dict[int, int] = {}
     active: list[int] = []
     free = dict.fromkeys(_FREE)
-    for number in sorted(last, key=first.__getitem__):
-        start = first[number]
-        for other in [n for n in active if last[n] < start]:
+    for number in sorted(lives.last, key=lives.first.__getitem__):
+        for other in [n for n in active if lives.end_before(n, number)]:
             active.remove(other)
             free[registers[other]] = None
-        crosses = any(start < at < last[number] for at in calls)
-        usable = [r for r in (KEPT if crosses else _FREE) if r in free]
-        if usable:
-            register = usable[0]
-        else:
-            victims = [n for n in active if not crosses or registers[n] in KEPT]
-            victim = min(victims, key=weight.__getitem__, default=number)
-            if weight[victim] >= weight[number]:
+        usable = KEPT if lives.crosses(number) else _FREE
+        register = next((r for r in usable if r in free), None)
+        if register is None:
+            victims = [n for n in active if registers[n] in usable]
+            victim = min(victims, key=lives.weight.__getitem__, default=number)
+            if lives.weight[victim] >= lives.weight[number]:
                 slots[number] = reserve(8)
                 continue
             register = registers.pop(victim)
