@@ -35,6 +35,9 @@ Begin = Config | SequenceModel | Sequence[Mapping[Config, float]] | None
 """The beginning of a search, see `Tuner`."""
 StrategyLike = str | Callable[[EncodedSpace, np.random.Generator], Strategy]
 
+_OfAnnealing = tuple[EncodedSpace, np.random.Generator, CostModel, Features, Schedule | None]
+"""The arguments of `Annealing`, and of strategies made of it."""
+
 STRATEGIES = ("annealing", "transfer", "sampled", "random", "grid", "genetic")
 MODELLED = ("annealing", "transfer")
 """Strategies that ask a cost model."""
@@ -136,47 +139,22 @@ class Tuner:
         chance, of_model = np.random.SeedSequence(seed).spawn(2)
         rng = np.random.default_rng(chance)
         if callable(strategy):
-            self.strategy = strategy(encoded, rng)
-            if not isinstance(self.strategy, Strategy):
-                made = brief(self.strategy)
-                raise TuningError(
-                    f"strategy made {made}: return a Strategy of the space it is given"
-                )
+            self.strategy = _given(strategy, encoded, rng)
         elif strategy in MODELLED:
             drawn = int(of_model.generate_state(1)[0]) >> 1
             ranker = _source_ranker(self.space, model, drawn)
             trained = make_model("gbt" if ranker else model, drawn, base, (*SOURCES, POLICY))
             features = Features(self.space, representation or trained.reads)
             given = (encoded, rng, trained, features, schedule)
-            if feedback is not None:
+            if strategy == "transfer":
+                self.strategy = _transfer(given, begin, ranker)
+            elif feedback is not None:
                 self.strategy = Compiled(*given, proposer, feedback=feedback, seed=drawn)
-            elif strategy == "annealing":
+            else:
                 make = Reranking if ranker else Annealing
                 self.strategy = make(*given, proposer, **ranker)
-            elif ranker:
-                raise TuningError(
-                    f"model={reads_of(model)!r} ranks what annealing proposes: leave out "
-                    f"strategy={strategy!r}"
-                )
-            elif isinstance(begin, Sequence) and begin:
-                machines = [
-                    (encoded.points(m), np.array(list(m.values()), np.float64)) for m in begin
-                ]
-                self.strategy = MachinesSearch(*given, machines)
-            else:
-                first = encoded.points([begin]) if isinstance(begin, Config) else None
-                self.strategy = TransferSearch(*given, first)
         elif strategy == "sampled":
-            if proposer is None:
-                raise TuningError(
-                    "strategy='sampled' needs a sequence model: give "
-                    "begin=SequenceModel.load(FILE), or transfer=FILE of lw.tune"
-                )
-            self.strategy = (
-                Sampled(encoded, rng, proposer)
-                if base is None
-                else Judged(encoded, rng, proposer, base)
-            )
+            self.strategy = _sampled(encoded, rng, proposer, base)
         elif isinstance(strategy, str) and strategy in (baselines := _baselines()):
             self.strategy = baselines[strategy](encoded, rng)
         else:
@@ -243,6 +221,51 @@ def _source_ranker(space: Space, model: str | CostModel, seed: int) -> dict[str,
             SourceLSTM(seed) if model == SourceLSTM.reads else GBTModel("rank", seed, reads=model)
         )
     return {"ranker": model, "ranked_by": rows}
+
+
+def _given(
+    make: Callable[[EncodedSpace, np.random.Generator], Strategy],
+    encoded: EncodedSpace,
+    rng: np.random.Generator,
+) -> Strategy:
+    """The strategy that a user's function makes."""
+    made = make(encoded, rng)
+    if not isinstance(made, Strategy):
+        raise TuningError(
+            f"strategy made {brief(made)}: return a Strategy of the space it is given"
+        )
+    return made
+
+
+def _transfer(given: _OfAnnealing, begin: Begin, ranker: Mapping[str, Any]) -> Strategy:
+    """Transfer search, from other machines' costs of configs, or from one's best config."""
+    if ranker:
+        raise TuningError(
+            f"model={ranker['ranker'].reads!r} ranks what annealing proposes: leave out "
+            "strategy='transfer'"
+        )
+    encoded = given[0]
+    if isinstance(begin, Sequence) and begin:
+        machines = [(encoded.points(m), np.array(list(m.values()), np.float64)) for m in begin]
+        return MachinesSearch(*given, machines)
+    return TransferSearch(*given, encoded.points([begin]) if isinstance(begin, Config) else None)
+
+
+def _sampled(
+    encoded: EncodedSpace,
+    rng: np.random.Generator,
+    proposer: SequenceModel | None,
+    judge: StoredModel | None,
+) -> Strategy:
+    """What a sequence model proposes, in a judge's order if there is one."""
+    if proposer is None:
+        raise TuningError(
+            "strategy='sampled' needs a sequence model: give begin=SequenceModel.load(FILE), or "
+            "transfer=FILE of lw.tune"
+        )
+    if judge is None:
+        return Sampled(encoded, rng, proposer)
+    return Judged(encoded, rng, proposer, judge)
 
 
 def _baselines() -> dict[str, type[Strategy]]:

@@ -94,7 +94,7 @@ def _numbers(item: tuple) -> Iterator[int]:  # type: ignore[type-arg]
     if kind == "vector":  # its last operand is a register or a place
         used = item[5:6] if item[5].__class__ is tuple else ()
     else:
-        used = [item[part] for part in _USES.get(kind, ())]
+        used = tuple(item[part] for part in _USES.get(kind, ()))
     for number in used:
         base = number[0] if number.__class__ is tuple else number
         if base > 0:

@@ -88,64 +88,46 @@ def search(
     """Spend a budget (`Budget.of_model`) on the tasks of a network. Raises `KeyboardInterrupt` at
     Ctrl-C before anything was measured."""
     options = options or SearchOptions()
-    only, device = options.only, options.device
-    tasks = list(work.tasks) if only is None else [_task(work, number) for number in only]
+    tasks = list(work.tasks) if options.only is None else [_task(work, n) for n in options.only]
     if not tasks:
         return Searched(())
     say = options.tell or (lambda _: None)
-    given, building = 60 * budget.minutes, options.building
-    if building is None:
-        building = min(BUILDING, MOST_BUILDING * given)
-    deadline = options.clock.began + given - building
-    inside = device is None and isinstance(work, Work)  # of a network whose steps are timed
-    timed = budget.minutes < math.inf  # else a few rounds compare, one after the other
-    comparing = min(COMPARING, MOST_COMPARING * given) if inside else 0.0
-    if timed and comparing < LEAST_BUILT * building:
-        comparing = 0.0
-    searching = deadline - comparing
-    if time.monotonic() >= searching:
+    compares = options.device is None and isinstance(work, Work)  # its steps can be timed
+    times = _Times.of(budget, options, compares)
+    if time.monotonic() >= times.searching:
         say("the budget ended before the search began: give more minutes")
         return Searched(())
     with ExitStack() as stack:
-        if device is None:
-            device = options.own or stack.enter_context(open_device(None, target))
+        device = options.device or options.own or stack.enter_context(open_device(None, target))
         check_feedback(options.feedback, device)
         store = stack.enter_context(RecordStore(records))
         for task in tasks:
             device.admit(task.workload)
         device.check()
-        device.until(deadline)
+        device.until(times.deadline)
         stack.callback(device.until, math.inf)
         base = find_base(options.transfer, tasks[0].workload, device.target)
         show = options.watch or (lambda turn: say(str(now)))
         for note in base.notes:
             say(note)
-        if inside and not comparing:
+        if compares and not times.comparing:
             say("there is no time to compare the best inside of the network")
         recorder, seed, feedback = Recorder(store, say), options.seed, options.feedback
         shared = _Shared(device, store, recorder, seed, base.model, feedback)
         states = [
-            _state(space(t.workload, device.target, work.numerics), t, shared, searching)
+            _state(space(t.workload, device.target, work.numerics), t, shared, times.searching)
             for t in tasks
         ]
         interrupted = False
         try:
-            for now in _rounds(states, budget, searching):
+            for now in _rounds(states, budget, times.searching):
                 show(now)
             for line in _failed(states):
                 say(line)
-            if comparing:
+            if times.comparing:
                 assert isinstance(work, Work)
-                sparse = work.sparse
-                best = [
-                    Compared(s.task, s.session, candidates(s.session, sparse))
-                    for s in states
-                    if s.compared(sparse)
-                ]
-                others = _known(work, target, records) if best else {}
-                left = min(comparing, max(deadline - time.monotonic(), 0.0))
                 with options.clock.part("comparing"):
-                    for line in compare_in_situ(work, target, best, left, others, timed):
+                    for line in _compared(work, target, states, records, times):
                         say(line)
         except KeyboardInterrupt:
             if not any(s.session.ranked() for s in states):
@@ -161,6 +143,51 @@ def search(
                 state.session.flush()
             shared.recorder.again()
     return Searched(states, interrupted)
+
+
+@dataclass(frozen=True)
+class _Times:
+    """When a search ends, and the seconds before that for comparing inside of the network; without
+    a limit a few rounds compare, one after the other."""
+
+    deadline: float
+    comparing: float
+
+    @classmethod
+    def of(cls, budget: Budget, options: SearchOptions, compares: bool) -> _Times:
+        """The times of a budget; none is left to compare where two builds take it."""
+        given, building = 60 * budget.minutes, options.building
+        if building is None:
+            building = min(BUILDING, MOST_BUILDING * given)
+        comparing = min(COMPARING, MOST_COMPARING * given) if compares else 0.0
+        if math.isfinite(given) and comparing < LEAST_BUILT * building:
+            comparing = 0.0
+        return cls(options.clock.began + given - building, comparing)
+
+    @property
+    def searching(self) -> float:
+        """The time until which tasks are searched."""
+        return self.deadline - self.comparing
+
+
+def _compared(
+    work: Work,
+    target: Target,
+    states: Sequence[TaskState],
+    records: GivenLocation,
+    times: _Times,
+) -> Iterator[str]:
+    """Compare the best of all tasks inside of the network, in what is left of the time; lines
+    that say what came out."""
+    sparse = work.sparse
+    best = [
+        Compared(s.task, s.session, candidates(s.session, sparse))
+        for s in states
+        if s.compared(sparse)
+    ]
+    others = _known(work, target, records) if best else {}
+    left = min(times.comparing, max(times.deadline - time.monotonic(), 0.0))
+    yield from compare_in_situ(work, target, best, left, others, math.isfinite(times.deadline))
 
 
 def unstored(states: Sequence[TaskState]) -> dict[str, Record]:

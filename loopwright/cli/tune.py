@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ from loopwright.transfer.records.location import Location
 if TYPE_CHECKING:
     from loopwright.dsl.workload import Workload
     from loopwright.explore.budget import Budget
+    from loopwright.explore.open.tuned import OpenTuned
     from loopwright.explore.report.callbacks import Callback
     from loopwright.explore.search import TuneOptions
     from loopwright.explore.stopwatch import Stopwatch
@@ -158,24 +160,12 @@ def tune(options: _Options) -> None:
     request = read_workload(options.what, options.settings)
     output = _output(options, request.workload.outputs[0].name)
 
-    from loopwright.explore.budget import Budget, Interrupted, TuningError
-    from loopwright.explore.report.plot import check_format
+    from loopwright.explore.budget import Budget, Interrupted
     from loopwright.measure.opening import open_device
     from loopwright.measure.timing import ZERO_SHOT_TIMING
-    from loopwright.packages import optional
 
     workload = request.workload
-    if options.plot is not None:
-        check_format(options.plot)
-    elif options.report is not None:
-        optional("matplotlib", "a report", TuningError)
-    logs: list[Callback] = []
-    if options.tensorboard is not None:
-        from loopwright.explore.report.tensorboard import TensorBoard
-
-        logs.append(TensorBoard(options.tensorboard))
-    if workload.dims and options.codegen == "builtin":
-        raise click.UsageError("--codegen builtin is for fixed shapes: leave it out")
+    logs = _checked(options, workload)
     click.echo(str(workload), err=True)
     if options.trials != 0:
         check_records(options.records)
@@ -219,21 +209,34 @@ def tune(options: _Options) -> None:
     _show_result(tuned, peak, options.records, options.device)
     with watch.part("writing"):
         written = [_written(tuned, output)]
-    if tuned.record is None:
-        if options.plot or options.report:
-            click.echo("nothing was measured, so nothing is drawn")
-        options = replace(options, plot=None, report=None)
-    elif compared:
+    if tuned.record is not None and compared:
         with watch.part("other library"):
             peer = compare_peer(request, tuned)
         if peer is not None:
             click.echo(str(peer))
             tuned = replace(tuned, peer=peer)
     with watch.part("writing"):
-        written += [tuned.plot(options.plot)] if options.plot else []
-        written += [tuned.report(options.report)] if options.report else []
-    click.echo(f"time       {watch}")
-    click.echo(f"saved      {', '.join(map(str, written))}; records in {options.records}")
+        written += _drawn(tuned, options, measured=tuned.record is not None)
+    _tell_files(written, watch, options.records)
+
+
+def _checked(options: _Options, workload: Workload) -> list[Callback]:
+    """Refuse what cannot be done before anything is measured; who else is told of the search."""
+    from loopwright.explore.budget import TuningError
+    from loopwright.explore.report.plot import check_format
+    from loopwright.packages import optional
+
+    if options.plot is not None:
+        check_format(options.plot)
+    elif options.report is not None:
+        optional("matplotlib", "a report", TuningError)
+    if workload.dims and options.codegen == "builtin":
+        raise click.UsageError("--codegen builtin is for fixed shapes: leave it out")
+    if options.tensorboard is None:
+        return []
+    from loopwright.explore.report.tensorboard import TensorBoard
+
+    return [TensorBoard(options.tensorboard)]
 
 
 def _tune_all_sizes(
@@ -260,14 +263,26 @@ def _tune_all_sizes(
             f"{name} {low} to {high}" for name, (low, high) in zip(names, rule.bounds, strict=True)
         )
         click.echo(f"{box:10s} program {rule.program}")
-    written = [tuned.library.export(output)]
-    if tuned.measured:
-        written += [tuned.plot(options.plot)] if options.plot else []
-        written += [tuned.report(options.report)] if options.report else []
-    elif options.plot or options.report:
-        click.echo("nothing was measured, so nothing is drawn")
+    written = [
+        tuned.library.export(output),
+        *_drawn(tuned, options, measured=bool(tuned.measured)),
+    ]
+    _tell_files(written, watch, options.records)
+
+
+def _drawn(tuned: Tuned | OpenTuned, options: _Options, measured: bool) -> list[Path]:
+    """The plot and the report, as far as they are asked for."""
+    if not measured:
+        if options.plot or options.report:
+            click.echo("nothing was measured, so nothing is drawn")
+        return []
+    drawn = [tuned.plot(options.plot)] if options.plot else []
+    return drawn + ([tuned.report(options.report)] if options.report else [])
+
+
+def _tell_files(written: Sequence[Path], watch: Stopwatch, records: Location) -> None:
     click.echo(f"time       {watch}")
-    click.echo(f"saved      {', '.join(map(str, written))}; records in {how.records}")
+    click.echo(f"saved      {', '.join(map(str, written))}; records in {records}")
 
 
 def _output(options: _Options, name: str) -> Path:
