@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     if isinstance(model, (str, os.PathLike)):
         model = onnx_file(Path(model))
     if isinstance(model, OpenOnnx) and isinstance(inputs, Mapping):
-        return _of_onnx(model.model, inputs, model.varying)
+        return _of_onnx(model.model, inputs, model)
     if type(model).__name__ == "ModelProto":
         given = dict(by_name(inputs, [value.name for value in inputs_of(model)]))
         return _of_onnx(model, given)
@@ -85,13 +85,11 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     )
 
 
-def _of_onnx(
-    model: Any, given: Mapping[str, Any], varying: Collection[str] | None = None
-) -> Source:
-    """A `ModelProto`, for arrays or shapes that are `given` for some of its inputs. `varying` is
-    that of an `OpenOnnx`."""
+def _of_onnx(model: Any, given: Mapping[str, Any], whole: OpenOnnx | None = None) -> Source:
+    """A `ModelProto`, for arrays or shapes that are `given` for some of its inputs, or the `whole`
+    at these sizes."""
     values = inputs_of(model)
-    own = written(prepared(model, values, given), values, given, varying)
+    own = written(prepared(model, values, given), values, given, whole)
     names = list(own.inputs)
     return Source(
         ask=lambda: Reference.of_onnx(model, values, given),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name, shape_of
 from loopwright.graph.importers.onnx.call import Array
-from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, is_zero, onnx_file, prepared
+from loopwright.graph.importers.onnx.file import (
+    OpenOnnx,
+    inputs_of,
+    is_zero,
+    onnx_file,
+    prepared,
+    weights_of,
+)
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference
@@ -166,44 +173,39 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
 def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, Any]) -> OpenOnnx:
     """A model with the names of its known values that each call computes: at some sizes they are
     not what those of the greatest sizes begin with. What these are made of may be such as well."""
-    dims, values, varying = dims_of(shapes), inputs_of(model), frozenset[str]()
+    dims, values = dims_of(shapes), inputs_of(model)
     results = {value.name for value in model.graph.output}
     least, most, *some = drawn(dims, _READ)
     # Of two sizes side by side, no number divides both.
     beside = [max(d.low, high - d.multiple) for d, high in zip(dims, most, strict=True)]
     sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, beside, *some)]
+    whole = OpenOnnx(model, weights_of(model.graph))
     while True:
         try:
-            greatest = _folded(model, values, shapes, arrays, sizes[0], varying)
+            greatest = _folded(whole, values, _given(shapes, arrays, sizes[0]))
             others = []
             for each in sizes[1:]:
                 with read_at(each):
-                    others.append(_folded(model, values, shapes, arrays, each, varying))
+                    others.append(_folded(whole, values, _given(shapes, arrays, each)))
         except ModelError:
-            if not varying:
+            if not whole.varying:
                 raise
-            return OpenOnnx(model, frozenset())  # some of them decide what is computed
+            return replace(whole, varying=frozenset())  # some of them decide what is computed
         found = {
             name
             for other in others
             for name, x in other.items()
             if name in greatest and not _fits(x, greatest[name], name in results)
         }
-        if found <= varying:
-            return OpenOnnx(model, varying)
-        varying |= found
+        if found <= whole.varying:
+            return whole
+        whole = replace(whole, varying=whole.varying | found)
 
 
 def _folded(
-    model: Any,
-    values: Sequence[Any],
-    shapes: Mapping[str, Shape],
-    arrays: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    varying: frozenset[str],
+    whole: OpenOnnx, values: Sequence[Any], given: Mapping[str, Any]
 ) -> Mapping[str, Array]:
-    given = _given(shapes, arrays, sizes)
-    return written(prepared(model, values, given), values, given, varying).folded
+    return written(prepared(whole.model, values, given), values, given, whole).folded
 
 
 def _fits(array: Array, greatest: Array, is_result: bool) -> bool:
@@ -329,6 +331,8 @@ def _unbounded(name: str, axis: int, word: str, rank: int, shown: str) -> str:
 
 def begins(array: Array, whole: Array | None) -> bool:
     """Return whether an array is what another one begins with along every axis."""
+    if array is whole:
+        return True
     if whole is None or array.ndim != whole.ndim or array.dtype != whole.dtype:
         return False
     if any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
-from loopwright.graph.importers.onnx.call import SCANS
+from loopwright.graph.importers.onnx.call import SCANS, Array
 from loopwright.packages import optional
 from loopwright.paths import file_at
 
@@ -25,11 +25,13 @@ _OTHERS = (
 
 @dataclass(frozen=True, eq=False)
 class OpenOnnx:
-    """A `ModelProto` of open axes, read at some of their sizes. `varying` names known values that
-    are others at other sizes, so that each call computes them."""
+    """A `ModelProto` of open axes, read at some of their sizes, which share the arrays of its
+    weights. `varying` names known values that are others at other sizes, so that each call
+    computes them."""
 
     model: Any
-    varying: frozenset[str]
+    weights: Mapping[str, Array]
+    varying: frozenset[str] = frozenset()
 
 
 def onnx_file(path: Path) -> Any:
@@ -49,6 +51,14 @@ def onnx_file(path: Path) -> Any:
             f"{path}: its weights are missing; they belong beside it: {error}"
         ) from error
     return model
+
+
+def weights_of(graph: Any, besides: Container[str] = ()) -> dict[str, Array]:
+    """The weights of a graph, but for those of some names."""
+    from onnx import numpy_helper
+
+    given = (weight for weight in graph.initializer if weight.name not in besides)
+    return {weight.name: numpy_helper.to_array(weight) for weight in given}
 
 
 def inputs_of(model: Any) -> list[Any]:

@@ -38,6 +38,7 @@ from loopwright.graph.importers.onnx.call import (
     identifier,
 )
 from loopwright.graph.importers.onnx.checks import check_node, dtype_of_input, not_as_defined
+from loopwright.graph.importers.onnx.file import OpenOnnx, weights_of
 from loopwright.graph.importers.onnx.fold import DRAWN, Marks, folded, marked
 from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.forms import check_form
@@ -78,12 +79,9 @@ class Graph:
 
     def run(self, graph: Any, values: dict[str, Value], outer: Mapping[str, int]) -> list[Value]:
         """The outputs of a graph, for known `values`; `outer` counts the reads around it."""
-        from onnx import numpy_helper
-
-        for weight in graph.initializer:
-            if weight.name not in values:
-                values[weight.name] = numpy_helper.to_array(weight)
-                self.marks[weight.name] = False
+        for name, array in weights_of(graph, values).items():
+            values[name] = array
+            self.marks[name] = False
         uses = Counter(outer)
         uses.update(read_in(graph))
         uses.update(v.name for v in graph.output)
@@ -325,18 +323,20 @@ def written(
     model: Any,
     inputs: Sequence[Any],
     given: Mapping[str, Any],
-    varying: Collection[str] | None = None,
+    whole: OpenOnnx | None = None,
 ) -> Written:
     """A `ModelProto` in the notation. Its `inputs` are those that are no weights; arrays, or
-    shapes, may be `given` for them. `varying` as `Graph` has it.
+    shapes, may be `given` for them. It may be the `whole` of other sizes, too.
 
     Integers that decide what is computed, such as a shape, are fixed as they are given.
     Raises `UnsupportedOperator`, which names the operator, and `ModelError`.
     """
     fixed = {n: x for n, x in _arrays(given).items() if not x.size}
+    weights = weights_of(model.graph) if whole is None else whole.weights
+    varying = None if whole is None else whole.varying
     while True:
         try:
-            return _written(model, inputs, given, fixed, varying)
+            return _written(model, inputs, given, fixed, weights, varying)
         except NotKnown as reason:
             more = {
                 n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
@@ -360,6 +360,7 @@ def _written(
     inputs: Sequence[Any],
     given: Mapping[str, Any],
     fixed: Mapping[str, Array],
+    weights: Mapping[str, Array],
     varying: Collection[str] | None,
 ) -> Written:
     versions = {("" if o.domain in _OWN else o.domain): o.version for o in model.opset_import}
@@ -373,9 +374,9 @@ def _written(
         dtype = dtype_of_input(value.name, kind.elem_type)
         if value.name not in fixed:
             tensors[value.name] = Tensor(identifier(value.name), shape, dtype)
-    graph.marks.update(dict.fromkeys(fixed, False))
+    graph.marks.update(dict.fromkeys((*weights, *fixed), False))
     try:
-        outputs = graph.run(model.graph, {**tensors, **fixed}, {})
+        outputs = graph.run(model.graph, {**weights, **tensors, **fixed}, {})
     except NotKnown as reason:
         needed = set(defined_by([reason.value], set()))
         reason.inputs = tuple(n for n, t in tensors.items() if t in needed)
@@ -391,7 +392,7 @@ def _written(
                 outputs[n] = repeated(value.name, out)
             graph.record("numbers", [outputs[n]])
     extents = indexed(graph.definitions, set(tensors.values()))
-    weights, known = graph.weights, graph.folded
+    kept, known = graph.weights, graph.folded
     results = {id(x) for x in outputs}
-    used = {name: x for name, x in known.items() if weights.has(x) or id(x) in results}
-    return Written(tensors, outputs, graph.definitions, weights.arrays, fixed, extents, used)
+    used = {name: x for name, x in known.items() if kept.has(x) or id(x) in results}
+    return Written(tensors, outputs, graph.definitions, kept.arrays, fixed, extents, used)
