@@ -20,6 +20,8 @@ def folded(node: Any, inputs: Sequence[Array | None], version: int) -> list[Arra
     """The outputs of a node for known inputs. Raises `ModelError` with the node's name."""
     if version < _UNLIKE.get(node.op_type, 0) and not node.domain:
         raise ModelError(f"{node.op_type} {node.name}: ONNX's reference computes it otherwise")
+    if node.op_type == "Constant" and not node.domain and (made := _constant(node)) is not None:
+        return [made]
     quick = _QUICK.get(node.op_type) if not node.domain else None
     if quick is not None and len(node.output) == 1:
         try:
@@ -27,6 +29,16 @@ def folded(node: Any, inputs: Sequence[Array | None], version: int) -> list[Arra
         except ValueError:  # shapes that do not broadcast: the reference says so
             pass
     return _by_reference(node, inputs, version)
+
+
+def _constant(node: Any) -> Array | None:
+    """The numbers that a node states, of which exporters write hundreds; None for other ones."""
+    from onnx import numpy_helper
+
+    if [a.name for a in node.attribute] != ["value"]:
+        return None
+    array: Array = numpy_helper.to_array(node.attribute[0].t)
+    return array
 
 
 Marks = Array | bool
