@@ -45,7 +45,13 @@ from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 from loopwright.graph.importers.onnx.loops import looped
 from loopwright.graph.importers.onnx.operators.shapes import few, of_numbers, repeated
-from loopwright.graph.importers.onnx.protos import described, needed, read_in, stated
+from loopwright.graph.importers.onnx.protos import (
+    attributes_of,
+    described,
+    needed,
+    read_in,
+    stated,
+)
 from loopwright.graph.importers.onnx.sequences import Sequences
 
 _OWN = ("", "ai.onnx")
@@ -154,15 +160,7 @@ class Graph:
         is_empty = varies and any(x is not None and not x.size for x in known)
         if not graphs and is_known and (is_empty or not varies):
             try:
-                arrays = folded(node, known, version)
-                if inputs:
-                    self.folded.update(zip(node.output, arrays))
-                if self.varying is not None:
-                    self.marks[node.output[0]] = marked(node, known, self.marks, version)
-                named = zip(node.output, arrays)
-                results = [_as_known(repeated(n, x) if is_empty else x) for n, x in named]
-                self.record(node.op_type.lower(), results)
-                return results
+                return self._folded(node, known, version, is_empty)
             except ModelError:  # the reference lacks it, or has a fault
                 if key not in OPERATORS:
                     raise
@@ -179,7 +177,7 @@ class Graph:
             label,
             version,
             inputs,
-            {a.name: _attribute(a) for a in node.attribute},
+            attributes_of(node),
             tuple(node.input),
             tuple(node.output),
             tuple(stated.get(name) for name in node.output),
@@ -211,6 +209,20 @@ class Graph:
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
         self.record(node.op_type.lower(), results, inputs)
+        return results
+
+    def _folded(
+        self, node: Any, known: Sequence[Array | None], version: int, is_empty: bool
+    ) -> Sequence[Value]:
+        """What a node gives for known inputs; where that is empty, its shape may vary."""
+        arrays = folded(node, known, version)
+        if known:
+            self.folded.update(zip(node.output, arrays))
+        if self.varying is not None:
+            self.marks[node.output[0]] = marked(node, known, self.marks, version)
+        named = zip(node.output, arrays)
+        results = [_as_known(repeated(n, x) if is_empty else x) for n, x in named]
+        self.record(node.op_type.lower(), results)
         return results
 
     def _data(self, op: str, number: int, value: Value | None) -> Value | None:
@@ -303,20 +315,6 @@ def _as_known(value: Value) -> Value:
     if isinstance(value, Tensor):
         return np.zeros(value.shape, value.dtype) if 0 in (value.shape or ()) else value
     return np.asarray(value)
-
-
-def _attribute(a: Any) -> Any:
-    """An attribute as a value of Python's."""
-    from onnx import helper, numpy_helper
-
-    value = helper.get_attribute_value(a)
-    if a.HasField("t"):
-        return numpy_helper.to_array(value)
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):
-        return [v.decode(errors="replace") if isinstance(v, bytes) else v for v in value]
-    return value
 
 
 def written(

@@ -1,4 +1,4 @@
-"""What the nodes of an ONNX graph read, need and state of shapes."""
+"""What the nodes of an ONNX graph read, need and state: names, shapes, attributes."""
 
 from __future__ import annotations
 
@@ -48,3 +48,21 @@ def stated(graph: Any) -> dict[str, tuple[int, ...]]:
         if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
             found[value.name] = tuple(d.dim_value for d in kind.shape.dim)
     return found
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """The attributes of a node as values of Python's."""
+    return {a.name: _attribute(a) for a in node.attribute}
+
+
+def _attribute(a: Any) -> Any:
+    from onnx import helper, numpy_helper
+
+    value = helper.get_attribute_value(a)
+    if a.HasField("t"):
+        return numpy_helper.to_array(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):
+        return [v.decode(errors="replace") if isinstance(v, bytes) else v for v in value]
+    return value
