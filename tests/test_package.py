@@ -53,6 +53,14 @@ def test_what_takes_minutes_imports_what_is_heavy_in_the_call(name: str, tmp_pat
     assert HEAVY.isdisjoint(json.loads(python("-c", program, cwd=tmp_path)))
 
 
+def test_the_command_that_explains_imports_nothing_heavy(tmp_path: Path) -> None:
+    program = "import sys; from loopwright.__main__ import main; main(standalone_mode=False)"
+    asked = ("explain", "ij,jk->ik", "i=8", "j=8", "k=8")
+    shown = python("-c", f"{program}; print(*sys.modules)", *asked, cwd=tmp_path)
+    assert "default: direct" in shown
+    assert HEAVY.isdisjoint(shown.splitlines()[-1].split())
+
+
 _SEARCH = """
 import sys
 import loopwright as lw

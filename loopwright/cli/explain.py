@@ -46,7 +46,6 @@ def explain(
     from loopwright.codegen.explain import explain as explained
     from loopwright.codegen.target import by_codegen, resolve
     from loopwright.dsl.errors import LoopwrightError
-    from loopwright.measure.roofline import roofline
     from loopwright.transfer.records.store import RecordStore
 
     workload = read_workload(what, settings).workload
@@ -64,6 +63,8 @@ def explain(
         click.echo(f"note: the record is of another target, {record.target}", err=True)
         return
     if record.failure is None and machine.gpu is None and workload.flops:
+        from loopwright.measure.roofline import roofline  # which takes TVM: seconds
+
         least = roofline(machine).seconds(workload.flops, workload.min_bytes)
         click.echo(
             f"measured   {record.cost * 1e3:.4g} ms; the direct sum at the roofline takes "
