@@ -114,6 +114,14 @@ def test_weights_decide_between_labels_of_one_source():
         assert learned.predict(["int b;"]) == [heavy]
 
 
+@pytest.mark.parametrize("scale", [1e-320, 1e-6, 1e6, 1.7e308])
+def test_only_the_ratios_of_weights_count(scale):
+    sources, labels = ["int a;"] * 9 + ["float x;"] * 9, [0] * 9 + [1] * 9
+    plain = lw.SourceModel().fit(sources, labels).scores(sources)
+    scaled = lw.SourceModel().fit(sources, labels, weights=np.full(18, scale)).scores(sources)
+    np.testing.assert_allclose(scaled, plain, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -124,7 +132,11 @@ def test_weights_decide_between_labels_of_one_source():
         ({"sources": "abcd"}, "one text: give a list of texts"),
         ({"auxiliary": [1.0] * 4}, r"shape \(4, columns\)"),
         ({"auxiliary": [[np.nan]] * 4}, "finite"),
+        ({"auxiliary": [[1e20]] * 4}, r"of at most 1e\+18"),
         ({"weights": [0.0] * 4}, "positive"),
+        ({"weights": ["heavy"] * 4}, "weights are .*: give numbers"),
+        ({"sources": None}, "sources are None: give a list of texts"),
+        ({"sources": iter("abcd")}, "sources are .*: give a list of texts"),
         ({"groups": [1]}, "groups of shape"),
     ],
 )
@@ -147,7 +159,7 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
         lw.SourceModel(seed="x")
     learned = lw.SourceModel().fit(["a", "b+"], [0, 1])
     with pytest.raises(
-        ModelError, match=r"convert string to float: 'x'; give finite ones of shape"
+        ModelError, match=r"auxiliary numbers are .*'x'.*: give numbers, rows of one length"
     ):
         learned.predict(["a"], [["x"]])
     with pytest.raises(ModelError, match="1 auxiliary columns, but 0"):
