@@ -163,8 +163,10 @@ def tune(options: _Options) -> None:
     from loopwright.measure.opening import open_device
     from loopwright.measure.timing import ZERO_SHOT_TIMING
     from loopwright.packages import optional
+    from loopwright.transfer.pretrained.base import check_readable
 
     workload = request.workload
+    check_readable(options.transfer)
     if options.plot is not None:
         check_format(options.plot)
     elif options.report is not None:

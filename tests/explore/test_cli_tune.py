@@ -155,6 +155,26 @@ def test_what_cannot_be_is_refused_before_anything_is_done(words, said, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
 
 
+@pytest.mark.parametrize("words", ["tune relu x=4", "tune-model net.onnx"])
+@pytest.mark.parametrize("kind", ["other", "source"])
+def test_a_file_that_no_search_can_begin_with_is_refused_before_anything_is_done(
+    words, kind, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").touch()
+    said = "my.json is no model file"
+    if kind == "source":
+        lw.SourceModel().fit(["int a;", "float b;"], [0, 1]).save("my.json")
+        said = "my.json holds a source model"
+    else:
+        (tmp_path / "my.json").write_text("{}")
+    monkeypatch.setattr("loopwright.measure.opening.open_device", None)
+    result = CliRunner().invoke(main, [*words.split(), "--transfer", "my.json"])
+    assert isinstance(result.exception, SystemExit)
+    assert said in result.output
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["my.json", "net.onnx"]
+
+
 @pytest.mark.parametrize(
     ("words", "file", "option"),
     [("", "relu.so", "--output"), ("-o k.so", "k.so", "-o"), ("", "tuning.db", "--records")],
