@@ -1,5 +1,6 @@
 """Models of sources: symbols, decisions, files."""
 
+import gzip
 import json
 
 import numpy as np
@@ -216,7 +217,10 @@ def test_the_command_trains_from_a_table_and_says_how_right_it_is_for_new_groups
     ("options", "message"),
     [
         (["--target", "label"], "no column label; there are src, oracle, program, bytes"),
-        (["--target", "oracle", "--auxiliary", "program"], "'p0' in column program is no number"),
+        (
+            ["--target", "oracle", "--auxiliary", "program"],
+            "column program is no finite number",
+        ),
         ([], "--target"),
     ],
 )
@@ -224,6 +228,36 @@ def test_the_command_says_what_is_wrong_with_a_table(table, options, message):
     result, _ = train(table, *options)
     assert result.exit_code != 0
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("src,best\n", "has no row below its first line"),
+        ("src,best\nint f(int a, int b),1\n", "row 2 has more cells than the first line: write"),
+        ("src,best\na,1\nb\n", "row 3 has fewer cells"),
+        ("src,best\na,1\nb,\n", "row 3 has no best"),
+        ("src,src,best\na,b,1\n", "several columns src: rename"),
+        ("src,best,n\na,1,nan\nb,2,3\n", "'nan' in column n is no finite number"),
+        (f"src,best\n{'x' * 200_000},1\n", "a long text may be a file beside it"),
+        (gzip.compress(b"src,best\na,1\n" * 99)[:40], "cannot read the table"),
+    ],
+)
+def test_a_broken_table_is_refused(text, message, tmp_path):
+    table = tmp_path / ("t.csv" if isinstance(text, str) else "t.csv.gz")
+    table.write_bytes(text.encode() if isinstance(text, str) else text)
+    more = ["--auxiliary", "n"] if "nan" in str(text) else []
+    result, output = train(table, "--target", "best", *more)
+    assert isinstance(result.exception, SystemExit)
+    assert message in " ".join(result.output.split())
+    assert not output.exists()
+
+
+def test_a_table_may_begin_with_the_mark_that_spreadsheets_write(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("src,best\nint a;,1\nfloat b;,2\n", encoding="utf-8-sig")
+    result, _ = train(table, "--target", "best")
+    assert "learned from 2 sources" in result.output
 
 
 def test_options_of_tables_need_a_table():
