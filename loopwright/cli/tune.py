@@ -227,7 +227,7 @@ def tune(options: _Options) -> None:
         options = replace(options, plot=None, report=None)
     elif compared:
         with watch.part("other library"):
-            peer = compare_peer(request, tuned)
+            peer = compare_peer(request, tuned, lambda: 60 * budget.minutes - watch.elapsed)
         if peer is not None:
             click.echo(str(peer))
             tuned = replace(tuned, peer=peer)
