@@ -78,7 +78,8 @@ class RecordStore:
 
     def get(self, number: int) -> Record:
         """The record of an id. Raises `RecordError` if there is none."""
-        if not (found := self._stored.numbered([number])):
+        known = range(1, 1 << 63)  # the integers of a database
+        if number not in known or not (found := self._stored.numbered([number])):
             hint = f"`loopwright records list --records {self.location}` shows them"
             raise RecordError(f"{self.location} has no record {number}; {hint}")
         return found[0]
