@@ -20,7 +20,7 @@ import numpy as np
 from loopwright.costmodel.model import ModelError, check_seed
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.words import brief
-from loopwright.explore.budget import Budget
+from loopwright.explore.budget import check_minutes
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.evolution import Episode, Evolution
 from loopwright.explore.scheduling.loops import Problem, State, check_problems
@@ -119,9 +119,7 @@ def train_policies(
         raise ConfigError(
             f"methods = {brief(methods)}: give a list of some of {', '.join(METHODS)}"
         )
-    if minutes is None:
-        raise ConfigError("minutes = None: give a positive number")
-    Budget.of(None, minutes)  # an error for what cannot be
+    check_minutes(minutes)
     check_seed(seed)
     clock = time.monotonic
     began = clock()

@@ -60,7 +60,7 @@ class Placement:
             listed = isinstance(devices, Sequence) and len(devices) == len(problem.units)
             if not listed or any(d not in s for d, s in zip(devices, problem.seconds)):
                 raise ModelError(
-                    f"devices = {brief(devices)}: give a mapping, such as {{0: \"gpu\"}}, or for "
+                    f'devices = {brief(devices)}: give a mapping, such as {{0: "gpu"}}, or for '
                     f"each of {counted(len(problem.units), 'unit')} a device that it can run on"
                 )
             return replace(self, path=problem.along(devices))
