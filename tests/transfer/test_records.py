@@ -51,9 +51,9 @@ def test_is_empty_at_first(store):
     assert store.best("0" * 32, AVX512, "any") is None
 
 
-@pytest.mark.parametrize("number", [0, -1, 10**30])
+@pytest.mark.parametrize("number", [0, -1, 10**30, "1", None])
 def test_a_number_that_no_record_can_have_is_an_error(store, number):
-    with pytest.raises(RecordError, match=f"has no record {number}; .*records list"):
+    with pytest.raises(RecordError, match=f"has no record {number!r}; .*records list"):
         store.get(number)
 
 

@@ -80,10 +80,10 @@ class RecordStore:
 
     def get(self, number: int) -> Record:
         """The record of an id. Raises `RecordError` if there is none."""
-        known = range(1, 1 << 63)  # the integers of a database
-        if number not in known or not (found := self._stored.numbered([number])):
+        known = isinstance(number, int) and 0 < number < 1 << 63  # the integers of a database
+        if not known or not (found := self._stored.numbered([number])):
             hint = f"`loopwright records list --records {self.location}` shows them"
-            raise RecordError(f"{self.location} has no record {number}; {hint}")
+            raise RecordError(f"{self.location} has no record {number!r}; {hint}")
         return found[0]
 
     def query(
