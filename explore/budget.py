@@ -52,8 +52,8 @@ class Budget:
         whole = trials is None or (isinstance(trials, int) and not isinstance(trials, bool))
         if not whole or (trials is not None and trials < 0):
             raise TuningError(f"trials = {trials!r}: give an integer of at least 0")
-        if minutes is not None and not (_is_number(minutes) and minutes > 0):
-            raise TuningError(f"minutes = {minutes!r}: give a positive number")
+        if minutes is not None:
+            check_minutes(minutes)
         if trials is None and minutes is None:
             return EFFORTS[effort]
         return Budget(
@@ -80,8 +80,11 @@ class Budget:
         return " or ".join(parts)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def check_minutes(minutes: float) -> None:
+    """Raise `TuningError` for what is no positive number."""
+    number = isinstance(minutes, (int, float)) and not isinstance(minutes, bool)
+    if not (number and minutes > 0):
+        raise TuningError(f"minutes = {minutes!r}: give a positive number")
 
 
 EFFORTS = {

@@ -184,15 +184,22 @@ def _tune_both(
     same: Mapping[str, Any],
 ) -> EitherTuned:
     """`tune` on the processor, then on the GPU."""
+    from loopwright.codegen.target import resolve
     from loopwright.explore.either_tuned import EitherTuned
+    from loopwright.transfer.pretrained.base import find_proposer
 
     pair = isinstance(targets, Sequence) and sorted(map(str, targets))
     if pair not in (["cpu", "cuda"], ["cpu", "opencl"]):
         raise TuningError(f'targets={targets!r}: give ["cpu", "cuda"] or ["cpu", "opencl"]')
     if target != "cpu" or device is not None or same["fleet"] is not None:
         raise TuningError("targets stand in place of a target and a device: leave those out")
-    half = None if minutes is None else minutes / 2
+    # What the search on the GPU would refuse is said before that on the processor.
+    Budget.of(same["trials"], minutes, same["effort"])
     (gpu,) = (name for name in targets if name != "cpu")
+    machine = resolve(gpu)
+    if same["strategy"] == "sampled" or same["model"] == "policy":
+        find_proposer(same["transfer"], machine)
+    half = None if minutes is None else minutes / 2
     cpu = tune(workload, minutes=half, **same)
     # A driver of OpenCL tells nothing of code before it runs.
     feedback = None if gpu == "opencl" else same["feedback"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 from loopwright.codegen.build import build_fixed
 from loopwright.codegen.library.library import Library
@@ -96,10 +96,10 @@ class HandSchedule:
         it, and that of a reduction is shorter.
         """
         at = self._at(loop)
-        if isinstance(factor, bool) or not isinstance(factor, int) or factor < 0:
+        if isinstance(factor, bool) or not isinstance(factor, SupportsIndex) or int(factor) < 0:
             most = self._hand.loops[at].extent
             raise ConfigError(f"split by {factor!r}: give an integer from 1 to {most}")
-        return self._step("split", at, factor)
+        return self._step("split", at, int(factor))
 
     def fuse(self, first: str, second: str) -> HandSchedule:
         """Make one loop, `first*second`, of two that stand directly inside of each other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from loopwright.codegen.library.header import is_variable
+from loopwright.c_names import is_variable
 
 OTHER, SUM, PRODUCT, UNARY, ATOM = range(5)
 """Binding strength of an expression; a looser one than asked for gets parentheses."""

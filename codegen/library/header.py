@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
-import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from loopwright.c_names import as_identifier, is_variable, why_no_function
 from loopwright.codegen.library.binary import DTYPE_CODES, MAX_THREADS, bits
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.errors import LibraryError
@@ -36,74 +34,17 @@ _NOTES = {
     "bool": " (0 or 1)",
 }
 
-_KEYWORDS = """
-    alignas alignof and asm auto bitand bitor bool break case catch char class compl concept
-    const constexpr continue decltype default delete do double else enum explicit export extern
-    false float for friend goto if inline int long main mutable namespace new noexcept not nullptr
-    operator or private protected public register requires restrict return short signed sizeof
-    static struct switch template this throw true try typedef typeid typename typeof union
-    unsigned using virtual void volatile wchar_t while xor and_eq char8_t char16_t char32_t
-    co_await co_return co_yield const_cast consteval constinit dynamic_cast not_eq or_eq
-    reinterpret_cast static_assert static_cast thread_local xor_eq"""
-_RESERVED = frozenset(_KEYWORDS.split())
-_MACROS = re.compile(
-    r"lw_.*|LW_.*|kernel_.*|NULL|NAN|INFINITY|HUGE.*|M_.*|MATH_.*|FP_.*|U?INT.*_(C|MAX|MIN)|.*_t"
-    r"|SIZE_MAX|EOF|errno|stdin|stdout|stderr|assert|unix|linux|i386"
-)
-"""Names that headers of C, or our run-time, may have given a meaning."""
-
 _ARENA_ALIGNMENT = 64
 
 MADE_BY = "made by Loopwright"
 """First line of a header."""
 
 
-def is_identifier(name: str) -> bool:
-    """Return whether `name` can name something in C and in C++."""
-    return bool(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)) and name not in _RESERVED
-
-
-def is_variable(name: str) -> bool:
-    """Return whether `name` can name a parameter, whatever headers are included before."""
-    return is_identifier(name) and not _MACROS.fullmatch(name)
-
-
-def is_function(name: str) -> bool:
-    """Return whether `name` can name a function of a library's own. A name that the C library has
-    cannot: that code would be called instead, by the library or its users. Nor can one of the
-    run-time inside."""
-    return is_identifier(name) and not _is_runtimes(name) and not hasattr(_c_library(), name)
-
-
-def _is_runtimes(name: str) -> bool:
-    return name == "lw" or name.startswith("lw_")  # and what `public_symbols` adds to lw
-
-
-@functools.cache
-def _c_library() -> ctypes.CDLL | None:
-    """The C library's mathematical part, through which all of it is found."""
-    found = ctypes.util.find_library("m")
-    return ctypes.CDLL(found) if found else None
-
-
-def as_identifier(name: str) -> str:
-    """A name that a function in C and in C++ may have, as near as can be to `name`."""
-    if is_function(name):
-        return name
-    better = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
-    return better if is_function(better) else f"my_{better or 'library'}"
-
-
 def check_name(name: str, suffix: str = ".so") -> None:
     """Raises `LibraryError` unless the stem of `name` can name a function in C and in C++."""
-    if is_function(name):
+    why = why_no_function(name)
+    if not why:
         return
-    if not is_identifier(name):
-        why = f"{name!r} cannot be one"
-    elif _is_runtimes(name):
-        why = "lw and those that begin with lw_ are the run-time's own"
-    else:
-        why = f"the C library has {name}"
     raise LibraryError(
         f"the file's name becomes the name of a C function, and {why}; "
         f"try {as_identifier(name.removesuffix('.c'))}{suffix}"

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from loopwright.c_names import as_identifier
 from loopwright.codegen.library.binary import MAX_THREADS, Binary
-from loopwright.codegen.library.header import as_identifier
 from loopwright.codegen.library.linker import is_native, link
 from loopwright.codegen.library.mapped import MappedBinary, is_builtin
 from loopwright.codegen.library.signature import Origin, Parameter, functions_of

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopwright.c_names import is_variable
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
 from loopwright.codegen.library.export import check_place, write_linked
-from loopwright.codegen.library.header import Functions, Names, is_variable
+from loopwright.codegen.library.header import Functions, Names
 from loopwright.codegen.library.manifest import describe
 from loopwright.codegen.library.signature import Signature
 from loopwright.codegen.open.plan import FUNCTIONS, expression

@@ -10,12 +10,13 @@ products are sums and errors are relative, and a linear term stands beside the R
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from loopwright.c_names import as_identifier, why_no_function
 from loopwright.costmodel.model import Floats, ModelError, check_seed
 from loopwright.costmodel.models.file import read_model, write_model
 from loopwright.dsl.words import brief
@@ -46,17 +47,19 @@ class TimeModel:
     """
 
     def __init__(self, names: Sequence[str], seed: int = 0, units: int | None = None) -> None:
-        self.names = tuple(names)
-        texts = all(isinstance(name, str) for name in self.names)
-        if isinstance(names, str) or not texts or len(set(self.names)) < len(self.names):
-            raise ModelError(f"names = {brief(names)}: give a list of different texts")
+        listed = isinstance(names, Iterable) and not isinstance(names, str)
+        self.names = tuple(names) if listed else ()
+        texts = listed and all(isinstance(name, str) for name in self.names)
         count = len(self.names)
+        if not texts or len(set(self.names)) < count:
+            raise ModelError(f"names = {brief(names)}: give a list of different texts")
         most = (PARAMETERS - count - 1) // (count + 2)
         if not count or most < 1:
             raise ModelError(f"{count} inputs: name between 1 and 36")
         self.units = most if units is None else units
-        if self.units not in range(most + 1):
-            raise ModelError(f"{units!r} units with {count} inputs: use 0 to {most}")
+        whole = isinstance(self.units, int) and not isinstance(self.units, bool)
+        if not whole or self.units not in range(most + 1):
+            raise ModelError(f"{brief(units)} units with {count} inputs: use 0 to {most}")
         check_seed(seed)
         self.seed = seed
         self._mean = self._deviation = np.zeros(0)
@@ -142,11 +145,18 @@ class TimeModel:
 
     def to_c(self, function: str = "predicted_seconds") -> str:
         """C source of `double function(const double *inputs)`, seconds for positive inputs in the
-        order of `names`. It needs `log` and `exp` of the C library's libm."""
+        order of `names`. It needs `log` and `exp` of the C library's libm.
+
+        Raises `ModelError` before it has learned, and for a name that no function of C may have.
+        """
         if not self.ready:
             raise ModelError("this model has not learned anything yet: fit it first")
-        if not (function.isascii() and function.isidentifier()):
-            raise ModelError(f"{function!r} cannot name a C function: use letters, digits and _")
+        reason = why_no_function(function)
+        if reason:
+            raise ModelError(
+                f"function = {brief(function)} would name a C function, and {reason}; try "
+                f"{as_identifier(function)!r}"
+            )
         bias, linear, out, offsets, inner = self._parts(self._weights)
         # Standardization goes into the weights: one logarithm an input is all that is left.
         scale = 1 / self._deviation
@@ -166,7 +176,7 @@ class TimeModel:
   }}"""
         return f"""#include <math.h>
 
-/* Seconds of a call; inputs: {", ".join(self.names)}. */
+/* Seconds of a call; inputs: {", ".join(map(_commented, self.names))}. */
 double {function}(const double *inputs) {{
   static const double linear[{count}] = {_braced(linear * scale)};
   double logs[{count}], total = {float(bias)!r};
@@ -235,9 +245,11 @@ double {function}(const double *inputs) {{
 
 def _array(what: str, given: ArrayLike) -> _Array:
     try:
-        return np.asarray(given, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{what} are {brief(given)}: give numbers, rows of one length") from error
+        if not np.iscomplexobj(given):  # NumPy would drop the imaginary part with a warning alone
+            return np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise ModelError(f"{what} are {brief(given)}: give real numbers, rows of one length")
 
 
 def _positive(what: str, numbers: _Array) -> _Array:
@@ -252,6 +264,11 @@ def _numbers(data: Any, count: int) -> _Array:
     if numbers.shape != (count,) or not np.isfinite(numbers).all():
         raise ValueError(f"{count} numbers are expected")
     return numbers
+
+
+def _commented(name: str) -> str:
+    """A name that neither ends a comment of C nor breaks its line."""
+    return " ".join(name.split()).replace("*/", "* /")
 
 
 def _braced(numbers: _Array) -> str:

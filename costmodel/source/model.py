@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ _KINDS: dict[str, type[TreeClassifier] | type[LSTMClassifier]] = {
     "trees": TreeClassifier,
     "lstm": LSTMClassifier,
 }
+
+_LARGEST = 1e18
+"""Greatest auxiliary number: models sum squares of them in float32."""
 
 
 class SourceModel:
@@ -65,18 +68,20 @@ class SourceModel:
         auxiliary: numbers of shape (n, columns) that are known beside the text.
         groups: n names of which sources belong together, such as those of one program. For trees,
             a source of a large group counts less.
-        weights: n positive numbers, such as what a wrong choice would cost. 1 each if None.
+        weights: n positive numbers, such as what a wrong choice would cost; their ratios count. 1
+            each if None.
 
         Raises `ModelError` where the data do not fit together.
         """
         count, known = len(_texts(sources)), np.asarray(labels)
-        weighted = np.ones(count) if weights is None else np.asarray(weights, np.float64)
+        weighted = np.ones(count) if weights is None else _as_floats("weights", weights)
         together = np.arange(count) if groups is None else np.asarray(groups)
         for what, rows in (("labels", known), ("weights", weighted), ("groups", together)):
             if rows.shape != (count,):
                 raise ModelError(f"{count} sources, {what} of shape {rows.shape}: give ({count},)")
         if not (np.isfinite(weighted) & (weighted > 0)).all():
             raise ModelError("weights must be positive and finite")
+        weighted = weighted / weighted.max(initial=0.0)  # so that no sum overflows
         kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in labels}
         if len(kinds) > 1 or not kinds <= {str, int, bool}:
             names = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -87,6 +92,7 @@ class SourceModel:
         beside = _numbers(auxiliary, count)
         vocabulary = Vocabulary.of(sources, self._vocabulary.language)
         batch = Batch(sources, vocabulary, beside)
+        weighted /= weighted.mean()  # trees would not split where all weights are small
         self._classifier.fit(batch, classes, weighted, np.unique(together, return_inverse=True)[1])
         self._vocabulary, self._auxiliary = vocabulary, beside.shape[1]
         self.labels = tuple(distinct.tolist())
@@ -151,19 +157,25 @@ def _of_content(content: Mapping[str, Any]) -> SourceModel:
 def _texts(sources: Sequence[str]) -> Sequence[str]:
     if isinstance(sources, str):
         raise ModelError("sources are one text: give a list of texts")
+    if not isinstance(sources, Sized) or isinstance(sources, bytes):
+        raise ModelError(f"sources are {brief(sources)}: give a list of texts")
     return sources
 
 
-def _numbers(auxiliary: ArrayLike | None, count: int) -> Floats:
+def _as_floats(what: str, given: ArrayLike) -> Floats:
     try:
-        numbers = np.zeros((count, 0)) if auxiliary is None else np.asarray(auxiliary, np.float64)
+        return np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
-        raise ModelError(
-            f"auxiliary numbers: {error}; give finite ones of shape ({count}, columns)"
-        ) from error
-    if numbers.ndim != 2 or len(numbers) != count or not np.isfinite(numbers).all():
+        raise ModelError(f"{what} are {brief(given)}: give numbers, rows of one length") from error
+
+
+def _numbers(auxiliary: ArrayLike | None, count: int) -> Floats:
+    if auxiliary is None:
+        return np.zeros((count, 0))
+    numbers = _as_floats("auxiliary numbers", auxiliary)
+    if numbers.ndim != 2 or len(numbers) != count or not (np.abs(numbers) <= _LARGEST).all():
         raise ModelError(
             f"auxiliary numbers of shape {numbers.shape}: give finite ones of shape "
-            f"({count}, columns)"
+            f"({count}, columns), of at most {_LARGEST:g}"
         )
     return numbers

@@ -96,10 +96,10 @@ def learn(
     epochs: int,
     rng: np.random.Generator,
 ) -> None:
-    """Adjust the weights of a network by Adam."""
+    """Adjust the weights of a network by Adam. `weights`, of rows, have a mean of 1."""
     texts, beside = _tensors(sequences, auxiliary)
     labels = torch.as_tensor(classes)
-    scale = torch.as_tensor(weights / weights.mean(), dtype=torch.float32)
+    scale = torch.as_tensor(weights, dtype=torch.float32)
     optimizer = torch.optim.Adam(network.parameters(), 1e-3)
     network.train()
     count = -(-len(texts) // _BATCH)

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from loopwright.costmodel.model import check_seed
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, as_workload
-from loopwright.explore.budget import Budget, Interrupted, TuningError
+from loopwright.explore.budget import Interrupted, TuningError, check_minutes
 from loopwright.schedule.loops.nothing import refuse_nothing
 
 # What needs TVM is imported in the call: that takes seconds, which are of its minutes.
@@ -56,7 +57,8 @@ def tune_passes(  # noqa: PLR0913 - what users choose
     Raises `TuningError` where the program by -O3 fails, `BuildError` without the extra llvm, and
     at Ctrl-C `Interrupted`, whose `tuned` has the fastest list in the search, not compared.
     """
-    Budget.of(None, minutes)  # an error for what cannot be
+    check_minutes(minutes)
+    check_seed(seed)
     texts = isinstance(begin, Sequence) and all(isinstance(one, str) for one in begin)
     if isinstance(begin, str) or not texts:
         raise TuningError(f'begin = {begin!r}: give a list of pass lists, such as ["default<O2>"]')

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loopwright.codegen.target import resolve
+from loopwright.costmodel.model import check_seed
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import counted
@@ -97,7 +98,10 @@ class ScheduleEnv(Environment):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """Begin an episode: of the workload `options["workload"]`, a number, or of one drawn."""
+        """Begin an episode: of the workload `options["workload"]`, a number, or of one drawn.
+        Raises `ConfigError` for another number, and `ModelError` for a seed that cannot be."""
+        if seed is not None:
+            check_seed(seed)
         super().reset(seed=seed)
         chosen = (options or {}).get("workload")
         if chosen is None:

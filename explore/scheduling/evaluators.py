@@ -17,10 +17,12 @@ QUICK = Timing(relative=0.03, cap=2e-2, shortest=5e-4, retries=6)
 
 
 class Evaluator(ABC):
-    """Tells the speed of schedules in GFLOP/s, and remembers it. `peak` is the machine's most;
-    `evaluated` counts those found so far."""
+    """Tells the speed of schedules in GFLOP/s, and remembers it. `peak` is the machine's most, in
+    GFLOP/s, too; `evaluated` counts those found so far. Raises `ConfigError` for another peak."""
 
     def __init__(self, peak: float) -> None:
+        if isinstance(peak, bool) or not isinstance(peak, int | float) or not peak > 0:
+            raise ConfigError(f"peak = {peak!r}: give the machine's most, in GFLOP/s")
         self.peak, self.evaluated = peak, 0
         self._known: dict[tuple[str | int, ...], float] = {}
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopwright.costmodel.model import ModelError
+from loopwright.costmodel.model import ModelError, check_seed
 from loopwright.dsl.errors import ConfigError
-from loopwright.explore.budget import Budget
+from loopwright.dsl.words import brief
+from loopwright.explore.budget import check_minutes
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.evolution import Episode, Evolution
-from loopwright.explore.scheduling.loops import Problem, State
+from loopwright.explore.scheduling.loops import Problem, State, check_problems
 from loopwright.explore.scheduling.nest_model import Modelled, walk
 from loopwright.explore.scheduling.policy import Policy
 from loopwright.packages import optional
@@ -102,16 +103,24 @@ def train_policies(
 
     Parameters
     ----------
+    problems: the workloads, at least one.
     measured: tells true speeds.
     minutes: of wall time. A step that takes longer than its share takes that of later ones.
     methods: names of `METHODS`.
+    seed: decides all that is drawn.
     on_point: of a method and the number of a round, what is told of every point of its curve.
 
-    Raises `ConfigError`, and `ModelError` where torch is missing.
+    Raises `ConfigError` for other problems or methods, `TuningError` for minutes that cannot be,
+    and `ModelError` for a seed that cannot be, or where torch is missing.
     """
-    if not problems or any(name not in METHODS for name in methods):
-        raise ConfigError(f"give a workload at least, and methods of {', '.join(METHODS)}")
-    Budget.of(None, minutes)  # an error for what cannot be
+    check_problems(problems)
+    listed = isinstance(methods, Sequence) and not isinstance(methods, str) and methods
+    if not listed or any(name not in METHODS for name in methods):
+        raise ConfigError(
+            f"methods = {brief(methods)}: give a list of some of {', '.join(METHODS)}"
+        )
+    check_minutes(minutes)
+    check_seed(seed)
     clock = time.monotonic
     began = clock()
     optional("torch", "training a policy", ModelError)

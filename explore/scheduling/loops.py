@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.errors import ConfigError, TargetError
 from loopwright.dsl.words import brief, counted
-from loopwright.dsl.workload import Workload
+from loopwright.dsl.workload import Workload, as_workload
 from loopwright.schedule.cpu.inner_loops import (
     PlainLoop,
     Strides,
@@ -67,7 +67,13 @@ class Problem:
     def of(workload: Workload, target: Target, order: Sequence[str] | None = None) -> Problem:
         """The loops in the order in which the body names their axes, as in LoopTool, or in
         another one. Raises `ConfigError` for an order that does not name every axis once, and for
-        a workload that no state describes."""
+        a workload that no state describes; `NotationError` for what is no workload, `TargetError`
+        for another target than a processor."""
+        workload = as_workload(workload)
+        if not isinstance(target, Target):
+            raise TargetError(f'target = {brief(target)}: give a Target, as of resolve("cpu", 1)')
+        if target.gpu is not None:
+            raise TargetError(f"schedules by hand are for processors, not for {target.kind}")
         refuse_nothing(workload)
         nests = hand_sketch(workload, structure(())).hand
         last = nests[-1]
@@ -85,7 +91,7 @@ class Problem:
             order = [name for name in dict.fromkeys((*read, *loops)) if name in loops]
         if not isinstance(order, Sequence) or sorted(map(str, order)) != sorted(loops):
             raise ConfigError(f"order is {brief(order)}: name each of {', '.join(loops)} once")
-        start = tuple(loops[name] for name in order)
+        start = tuple(loops[str(name)] for name in order)
         wide = lanes(last.nest, target)
         return Problem(workload, target, nests, start, axis_strides(last), wide)
 
@@ -107,6 +113,15 @@ class Problem:
             known = tuple(abs(x) * loop.step for x in along)
             self._moves[loop.axis, loop.step] = known
         return known
+
+
+def check_problems(problems: Sequence[Problem]) -> None:
+    """Raise `ConfigError` for what is no list of problems, or an empty one."""
+    listed = isinstance(problems, Sequence) and problems
+    if not listed or not all(isinstance(p, Problem) for p in problems):
+        raise ConfigError(
+            f"problems = {brief(problems)}: give a list of Problem.of(workload, target)"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,15 @@ from loopwright.costmodel.models.file import (
 )
 from loopwright.dsl.words import brief
 from loopwright.explore.scheduling.environment import STEPS
-from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Floats, Problem, State
+from loopwright.explore.scheduling.loops import (
+    ACTIONS,
+    NUMBERS,
+    ROWS,
+    Floats,
+    Problem,
+    State,
+    check_problems,
+)
 
 if TYPE_CHECKING:
     from loopwright.explore.scheduling.evaluators import Evaluator
@@ -63,7 +71,8 @@ class Policy:
 
     def schedule(self, problem: Problem, evaluator: Evaluator | None = None) -> State:
         """The schedule that it chooses: the end of its episode, or the fastest on its way as an
-        evaluator tells."""
+        evaluator tells. Raises `ConfigError` for what is no problem."""
+        check_problems([problem])
         states = self.episode(problem)
         if evaluator is None:
             return states[-1]

@@ -16,7 +16,7 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.evaluators import Evaluator
-from loopwright.explore.scheduling.loops import Problem, State
+from loopwright.explore.scheduling.loops import Problem, State, check_problems
 
 Clock = Callable[[], float]
 _FEW = 8  # schedules that are evaluated before the time is looked at
@@ -83,9 +83,12 @@ def search(
     clock: Clock = time.monotonic,
 ) -> Found:
     """The fastest schedule that the search of this name, one of `SEARCHES`, finds in so many
-    seconds. Raises `ConfigError` for another name."""
+    seconds. Raises `ConfigError` for another name, or what is no problem or no number."""
     if name not in SEARCHES:
         raise ConfigError(f"there is no search {name!r}: give one of {', '.join(SEARCHES)}")
+    check_problems([problem])
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ConfigError(f"seconds = {seconds!r}: give a number")
     run = _Run(evaluator, problem, seconds, clock)
     with contextlib.suppress(TimeOutError):
         SEARCHES[name](run, np.random.default_rng(seed))

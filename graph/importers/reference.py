@@ -44,6 +44,9 @@ _REMEDIES = {
     "onnxruntime": "use others, as by exporting the model with another opset",
 }
 
+_UNLIKE_TEXT = {"ConvTranspose": "pads or output_shape", "LpPool": "pads"}
+"""Operators whose padding SAME is not ONNX's in onnxruntime, and what says the same in both."""
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -53,6 +56,8 @@ class Reference:
     inputs: Sequence[Any]
     outputs: list[Any]
     close: float = _CLOSE
+    differs: str = ""
+    """A sentence on what the framework itself reads in another way than ONNX's text."""
 
     @staticmethod
     def of_torch(program: Any) -> Reference | str:
@@ -120,7 +125,7 @@ class Reference:
         if not all(isinstance(x, np.ndarray) for x in outputs):
             return "an output is no array"
         close = _COARSE if any(n.startswith(_QUANTIZED) for n in operators) else _CLOSE
-        return Reference("onnxruntime", drawn, outputs, close)
+        return Reference("onnxruntime", drawn, outputs, close, _unlike_text(model))
 
     def check(self, model: Callable[..., Any], tuned: bool = False, also: str = "") -> None:
         """Raises `ModelError` if a compiled model, `tuned` or not, gives something else. Some
@@ -136,7 +141,8 @@ class Reference:
         if off:
             raise ModelError(
                 f"compiled, the model gives other results than in {self.framework}: {off}. One "
-                f"of its operators is read in another way: {_REMEDIES[self.framework]}. {also}"
+                f"of its operators is read in another way: {_REMEDIES[self.framework]}. "
+                f"{self.differs}{also}"
                 "check=False, or --no-check, leaves this comparison out"
             )
 
@@ -241,6 +247,25 @@ def _leaves(outputs: Any) -> list[Any]:
     from torch.utils import _pytree
 
     return [torch.as_tensor(x) for x in _pytree.tree_leaves(outputs) if x is not None]
+
+
+def _unlike_text(model: Any) -> str:
+    """A sentence on an operator that onnxruntime reads in another way than ONNX's text, if the
+    model has one: where a step is above the window, it takes no elements off, or other ones."""
+    for node in _nodes(model):
+        given = {a.name: a for a in node.attribute}
+        auto = given["auto_pad"].s.decode() if "auto_pad" in given else ""
+        if node.op_type not in _UNLIKE_TEXT or not auto.startswith("SAME"):
+            continue
+        strides = given["strides"].ints if "strides" in given else ()
+        window = given["kernel_shape"].ints if "kernel_shape" in given else [0] * len(strides)
+        if any(step > extent for step, extent in zip(strides, window)):
+            return (
+                f"Its {node.op_type} has auto_pad {auto}, which onnxruntime reads in another way "
+                "than ONNX's text where strides are above the kernel: give "
+                f"{_UNLIKE_TEXT[node.op_type]} in its place. "
+            )
+    return ""
 
 
 def _nodes(model: Any) -> Iterator[Any]:

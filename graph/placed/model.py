@@ -11,7 +11,7 @@ from typing import Any
 
 from loopwright.codegen.either.placed import PlacedLibrary, PlacedPlan
 from loopwright.codegen.either.placed_file import with_placed
-from loopwright.dsl.words import counted
+from loopwright.dsl.words import brief, counted
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.errors import ModelError
@@ -57,6 +57,12 @@ class Placement:
         """The placement with these devices, as `PlacedModel.at` takes them."""
         problem = self.problem
         if not isinstance(devices, Mapping):
+            listed = isinstance(devices, Sequence) and len(devices) == len(problem.units)
+            if not listed or any(d not in s for d, s in zip(devices, problem.seconds)):
+                raise ModelError(
+                    f'devices = {brief(devices)}: give a mapping, such as {{0: "gpu"}}, or for '
+                    f"each of {counted(len(problem.units), 'unit')} a device that it can run on"
+                )
             return replace(self, path=problem.along(devices))
         steps, seconds = self.work.network.steps, list(problem.seconds)
         unit_of = {n: k for k, unit in enumerate(problem.units) for n in unit.steps}

@@ -102,8 +102,10 @@ def tune_model(  # noqa: PLR0913 - what users choose
     from loopwright.measure.device import Device
     from loopwright.measure.opening import check_device, open_device
     from loopwright.temporary import TemporaryFolder
+    from loopwright.transfer.pretrained.base import check_readable
     from loopwright.transfer.records.store import check_store
 
+    check_readable(transfer, proposes=False)
     check_switches(check=check, sparse=sparse, progress=progress or False)
     if not (tell is None or callable(tell)):
         raise ModelError(

@@ -211,7 +211,7 @@ def tune(options: _Options) -> None:
         written = [_written(tuned, output)]
     if tuned.record is not None and compared:
         with watch.part("other library"):
-            peer = compare_peer(request, tuned)
+            peer = compare_peer(request, tuned, lambda: 60 * budget.minutes - watch.elapsed)
         if peer is not None:
             click.echo(str(peer))
             tuned = replace(tuned, peer=peer)
@@ -225,7 +225,9 @@ def _checked(options: _Options, workload: Workload) -> list[Callback]:
     from loopwright.explore.budget import TuningError
     from loopwright.explore.report.plot import check_format
     from loopwright.packages import optional
+    from loopwright.transfer.pretrained.base import check_readable
 
+    check_readable(options.transfer)
     if options.plot is not None:
         check_format(options.plot)
     elif options.report is not None:

@@ -96,7 +96,9 @@ def tune_model(network: Network, options: _Options) -> None:
     from loopwright.explore.budget import Budget
     from loopwright.graph.placed.targets import given_targets
     from loopwright.measure.opening import open_device
+    from loopwright.transfer.pretrained.base import check_readable
 
+    check_readable(options.transfer, proposes=False)
     if network.dims:
         _tune_open(network, options, output)
         return

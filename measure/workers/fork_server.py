@@ -174,12 +174,13 @@ def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
 
 def _path() -> list[str]:
     """Folders in which the parent looks for packages, which its program may have changed. Those of
-    its script and of the shell come last, unless we lie there: a `resource.py` is the user's."""
+    its script and of the shell are left out, unless we lie there. Their modules are the user's: a
+    worker would run a script `cuda.py`, for which TVM asks, and each of its workers once more."""
     beside = {"", os.path.dirname(getattr(sys.modules.get("__main__"), "__file__", None) or "")}
     with contextlib.suppress(OSError):  # it is removed
         beside.add(os.getcwd())
     beside.discard(str(Path(__file__).parents[3]))
-    return sorted((f for f in sys.path if isinstance(f, str)), key=lambda f: f in beside)
+    return [f for f in sys.path if isinstance(f, str) and f not in beside]
 
 
 def _caches(kind: Kind) -> dict[str, str]:

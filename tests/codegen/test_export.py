@@ -181,6 +181,13 @@ def test_a_name_that_the_c_library_has_is_refused(tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["size_t", "int8_t", "NULL", "INFINITY", "M_PI", "FILE"])
+def test_a_name_that_a_header_of_c_has_is_refused(tmp_path, name):
+    with pytest.raises(LibraryError, match=f"headers of C have {name}; try my_{name}.so"):
+        kernels.matmul().export(tmp_path / f"{name}.so")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_header_that_somebody_else_wrote_is_kept(tmp_path):
     (tmp_path / "matmul.h").write_text("/* by hand */\n")
     with pytest.raises(LibraryError, match=r"matmul\.h is there"):

@@ -1,5 +1,6 @@
 """Models of sources: symbols, decisions, files."""
 
+import gzip
 import json
 
 import numpy as np
@@ -114,6 +115,14 @@ def test_weights_decide_between_labels_of_one_source():
         assert learned.predict(["int b;"]) == [heavy]
 
 
+@pytest.mark.parametrize("scale", [1e-320, 1e-6, 1e6, 1.7e308])
+def test_only_the_ratios_of_weights_count(scale):
+    sources, labels = ["int a;"] * 9 + ["float x;"] * 9, [0] * 9 + [1] * 9
+    plain = lw.SourceModel().fit(sources, labels).scores(sources)
+    scaled = lw.SourceModel().fit(sources, labels, weights=np.full(18, scale)).scores(sources)
+    np.testing.assert_allclose(scaled, plain, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -124,7 +133,11 @@ def test_weights_decide_between_labels_of_one_source():
         ({"sources": "abcd"}, "one text: give a list of texts"),
         ({"auxiliary": [1.0] * 4}, r"shape \(4, columns\)"),
         ({"auxiliary": [[np.nan]] * 4}, "finite"),
+        ({"auxiliary": [[1e20]] * 4}, r"of at most 1e\+18"),
         ({"weights": [0.0] * 4}, "positive"),
+        ({"weights": ["heavy"] * 4}, "weights are .*: give numbers"),
+        ({"sources": None}, "sources are None: give a list of texts"),
+        ({"sources": iter("abcd")}, "sources are .*: give a list of texts"),
         ({"groups": [1]}, "groups of shape"),
     ],
 )
@@ -147,7 +160,7 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
         lw.SourceModel(seed="x")
     learned = lw.SourceModel().fit(["a", "b+"], [0, 1])
     with pytest.raises(
-        ModelError, match=r"convert string to float: 'x'; give finite ones of shape"
+        ModelError, match=r"auxiliary numbers are .*'x'.*: give numbers, rows of one length"
     ):
         learned.predict(["a"], [["x"]])
     with pytest.raises(ModelError, match="1 auxiliary columns, but 0"):
@@ -204,7 +217,10 @@ def test_the_command_trains_from_a_table_and_says_how_right_it_is_for_new_groups
     ("options", "message"),
     [
         (["--target", "label"], "no column label; there are src, oracle, program, bytes"),
-        (["--target", "oracle", "--auxiliary", "program"], "'p0' in column program is no number"),
+        (
+            ["--target", "oracle", "--auxiliary", "program"],
+            "column program is no finite number",
+        ),
         ([], "--target"),
     ],
 )
@@ -212,6 +228,36 @@ def test_the_command_says_what_is_wrong_with_a_table(table, options, message):
     result, _ = train(table, *options)
     assert result.exit_code != 0
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("src,best\n", "has no row below its first line"),
+        ("src,best\nint f(int a, int b),1\n", "row 2 has more cells than the first line: write"),
+        ("src,best\na,1\nb\n", "row 3 has fewer cells"),
+        ("src,best\na,1\nb,\n", "row 3 has no best"),
+        ("src,src,best\na,b,1\n", "several columns src: rename"),
+        ("src,best,n\na,1,nan\nb,2,3\n", "'nan' in column n is no finite number"),
+        (f"src,best\n{'x' * 200_000},1\n", "a long text may be a file beside it"),
+        (gzip.compress(b"src,best\na,1\n" * 99)[:40], "cannot read the table"),
+    ],
+)
+def test_a_broken_table_is_refused(text, message, tmp_path):
+    table = tmp_path / ("t.csv" if isinstance(text, str) else "t.csv.gz")
+    table.write_bytes(text.encode() if isinstance(text, str) else text)
+    more = ["--auxiliary", "n"] if "nan" in str(text) else []
+    result, output = train(table, "--target", "best", *more)
+    assert isinstance(result.exception, SystemExit)
+    assert message in " ".join(result.output.split())
+    assert not output.exists()
+
+
+def test_a_table_may_begin_with_the_mark_that_spreadsheets_write(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("src,best\nint a;,1\nfloat b;,2\n", encoding="utf-8-sig")
+    result, _ = train(table, "--target", "best")
+    assert "learned from 2 sources" in result.output
 
 
 def test_options_of_tables_need_a_table():

@@ -126,9 +126,10 @@ def test_c_predicts_the_same(units: int | None, tmp_path: Path) -> None:
         ([[1, 2, 3, 6], [1, 1, 1, 1]], [1.0, np.inf], "seconds of 1.0 to inf: all must be"),
         ([[1, 2, 3, 6], [1, 1, 1, 1]], [1.0], r"2 calls and times of shape \(1,\)"),
         ([[1, 2, 3, 6]], [1.0], "two or more calls"),
-        ([["a", 2, 3, 6], [1, 1, 1, 1]], [1.0, 1.0], "inputs are .*: give numbers"),
-        ([[1, 2, 3, 6], [1]], [1.0, 1.0], "inputs are .*: give numbers, rows of one length"),
-        ([[1, 2, 3, 6], [1, 1, 1, 1]], ["a", "b"], "seconds are .*: give numbers"),
+        ([["a", 2, 3, 6], [1, 1, 1, 1]], [1.0, 1.0], "inputs are .*: give real numbers"),
+        ([[1, 2, 3, 6], [1]], [1.0, 1.0], "inputs are .*: give real numbers, rows of one length"),
+        ([[1, 2, 3, 6], [1, 1, 1, 1]], ["a", "b"], "seconds are .*: give real numbers"),
+        ([[1, 2, 3, 6], [1, 1, 1, 1]], [1j, 2j], "seconds are .*: give real numbers"),
     ],
 )
 def test_bad_measurements_are_refused(inputs: Any, seconds: Any, message: str) -> None:
@@ -146,12 +147,33 @@ def test_bad_names_are_refused(fitted: TimeModel) -> None:
     for seed in (-1, 0.5, "a", True):
         with pytest.raises(ModelError, match="give an integer of at least 0"):
             TimeModel(NAMES, seed=seed)  # type: ignore[arg-type]
-    for units in (-1, 12, "a"):
+    for units in (-1, 12, "a", 1.0, True):
         with pytest.raises(ModelError, match=f"{units!r} units with 4 inputs: use 0 to 11"):
             TimeModel(NAMES, units=units)  # type: ignore[arg-type]
-    for name in ("a b", "größe"):
-        with pytest.raises(ModelError, match=f"{name!r} cannot name a C function"):
-            fitted.to_c(name)
+    with pytest.raises(ModelError, match="names = None: give a list of different texts"):
+        TimeModel(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a b", "'a b' cannot be one; try 'a_b'"),
+        ("größe", "'größe' cannot be one"),
+        ("int", "'int' cannot be one; try 'my_int'"),
+        ("exp", "the C library has exp; try 'my_exp'"),
+        ("float_t", "headers of C have float_t; try 'my_float_t'"),
+        ("INFINITY", "headers of C have INFINITY; try 'my_INFINITY'"),
+        (None, "None cannot be one"),
+    ],
+)
+def test_a_name_that_c_refuses_is_refused(fitted: TimeModel, name: Any, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        fitted.to_c(name)
+
+
+def test_a_name_of_an_input_does_not_end_the_comment_in_c() -> None:
+    fitted = TimeModel(["rows*/", "co\nlumns"]).fit([[1, 2], [2, 3]], [1.0, 2.0])
+    assert "/* Seconds of a call; inputs: rows* /, co lumns. */" in fitted.to_c()
 
 
 def test_a_model_that_has_not_learned_says_so(tmp_path: Path) -> None:

@@ -155,6 +155,26 @@ def test_what_cannot_be_is_refused_before_anything_is_done(words, said, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
 
 
+@pytest.mark.parametrize("words", ["tune relu x=4", "tune-model net.onnx"])
+@pytest.mark.parametrize("kind", ["other", "source"])
+def test_a_file_that_no_search_can_begin_with_is_refused_before_anything_is_done(
+    words, kind, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").touch()
+    said = "my.json is no model file"
+    if kind == "source":
+        lw.SourceModel().fit(["int a;", "float b;"], [0, 1]).save("my.json")
+        said = "my.json holds a source model"
+    else:
+        (tmp_path / "my.json").write_text("{}")
+    monkeypatch.setattr("loopwright.measure.opening.open_device", None)
+    result = CliRunner().invoke(main, [*words.split(), "--transfer", "my.json"])
+    assert isinstance(result.exception, SystemExit)
+    assert said in result.output
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["my.json", "net.onnx"]
+
+
 @pytest.mark.parametrize(
     ("words", "file", "option"),
     [("", "relu.so", "--output"), ("-o k.so", "k.so", "-o"), ("", "tuning.db", "--records")],
@@ -235,10 +255,19 @@ def test_another_library_and_ours_are_both_called_from_python():
     library_call(Counted(), request.workload)()
     assert [a.shape for a in inputs[0]] == [(5, 5)]
     found = SimpleNamespace(library=library, seconds=1e-3)
-    assert "called from Python like it, the best takes" in str(compare_peer(request, found))
-    assert compare_peer(read_workload("relu", ["x=4"]), found) is None
+    peer = compare_peer(request, found, lambda: 60.0)
+    assert "called from Python like it, the best takes" in str(peer)
+    assert compare_peer(read_workload("relu", ["x=4"]), found, lambda: 60.0) is None
     found.seconds = 10.0
-    assert compare_peer(request, found) is None
+    assert compare_peer(request, found, lambda: 60.0) is None
+
+
+def test_another_library_is_not_compared_once_the_minutes_are_used(monkeypatch):
+    request = read_workload("matmul", ["a=5,5", "b=5,5"])
+    found = SimpleNamespace(library=lw.build(request.workload, threads=1), seconds=1e-3)
+    assert compare_peer(request, found, iter([60.0, 0.1]).__next__) is None  # its import was slow
+    monkeypatch.setattr(cli_peers, "peer_call", None)
+    assert compare_peer(request, found, lambda: 0.1) is None
 
 
 @pytest.mark.usefixtures("brief")

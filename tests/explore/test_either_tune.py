@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.costmodel.model import ModelError
+from loopwright.dsl.errors import TargetError
 from loopwright.explore.budget import TuningError
 
 
@@ -45,3 +47,27 @@ def test_of_open_sizes_the_gpu_has_a_library_for_each_that_is_given():
 def test_targets_exclude_a_target():
     with pytest.raises(TuningError, match="leave those out"):
         lw.tune(product(), "opencl", targets=["cpu", "opencl"])
+
+
+def test_targets_take_minutes_that_can_be():
+    with pytest.raises(TuningError, match="minutes = '1': give a positive number"):
+        lw.tune(product(), targets=["cpu", "opencl"], minutes="1")
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("options", [{"model": "policy"}, {"strategy": "sampled"}])
+def test_what_the_gpus_search_refuses_is_said_before_the_processors(options, monkeypatch):
+    monkeypatch.setattr("loopwright.measure.opening.open_device", None)
+    with pytest.raises(ModelError, match="no sequence model is shipped for target opencl"):
+        lw.tune(product(), targets=["cpu", "opencl"], **options)
+
+
+def test_a_gpu_that_is_missing_is_said_before_the_processors_search(monkeypatch):
+    monkeypatch.setattr("loopwright.measure.opening.open_device", None)
+    monkeypatch.setattr("loopwright.codegen.target.resolve", missing)
+    with pytest.raises(TargetError, match="no such GPU"):
+        lw.tune(product(), targets=["cpu", "cuda"])
+
+
+def missing(target):
+    raise TargetError("no such GPU")

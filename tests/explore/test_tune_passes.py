@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.codegen.passes import process
-from loopwright.dsl.errors import BuildError, NotationError, TargetError
+from loopwright.dsl.errors import BuildError, LoopwrightError, NotationError, TargetError
 from loopwright.explore.budget import TuningError
 from loopwright.explore.passes import search as searching
 from loopwright.explore.passes.search import PassSearch
@@ -220,3 +220,15 @@ def test_time_must_be_positive_and_the_package_there(monkeypatch):
     monkeypatch.setattr(process, "PACKAGE", "no-such-package")
     with pytest.raises(BuildError, match="loopwright\\[llvm\\]"):
         lw.tune_passes(lw.ops.relu(x), minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minutes": None}, "minutes = None: give a positive number"),
+        ({"seed": -1}, "seed = -1: give an integer of at least 0"),
+    ],
+)
+def test_minutes_and_seeds_that_cannot_be_are_refused(options, message):
+    with pytest.raises(LoopwrightError, match=message):
+        lw.tune_passes(lw.ops.relu(lw.tensor("x", (4,))), **options)

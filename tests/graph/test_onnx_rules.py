@@ -304,3 +304,13 @@ def test_a_transposed_convolution_of_padding_same_has_the_extents_of_onnxs_formu
     assert made.shape == (1, 1, 4 * stride)
     (wanted,) = reference.ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_allclose(made, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("op", "hint"), [("ConvTranspose", "pads or output"), ("LpPool", "pads")])
+def test_a_difference_of_onnxruntime_that_is_known_is_told_where_results_are_compared(op, hint):
+    pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(0).random((1, 1, 8), np.float32)
+    known = {"w": np.ones((1, 1, 2), np.float32)} if op == "ConvTranspose" else {}
+    how = {"auto_pad": "SAME_UPPER", "strides": [4], "kernel_shape": [2]}
+    with pytest.raises(ModelError, match=f"Its {op} has auto_pad SAME_UPPER, .*: give {hint}"):
+        build_model(node_model(op, {"x": x}, known, **how), threads=1)

@@ -181,6 +181,9 @@ def test_a_step_runs_on_the_device_that_it_is_forced_to(net, built):
         built.at({99: GPU})
     with pytest.raises(ModelError, match=r"step 0, .*cannot run on 'opencl': give \"cpu\" or"):
         built.at({0: "opencl"})
+    for devices in (3, None, "gpu", [0] * len(problem.units), [CPU]):
+        with pytest.raises(ModelError, match=r"devices = .*: give a mapping"):
+            built.at(devices)
 
 
 @pytest.mark.opencl

@@ -160,6 +160,18 @@ def test_a_remainder_is_exact(dtype):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_quotient_is_rounded_to_a_half_before_it_is_rounded_to_zero_as_in_torch(dtype):
+    def quotients(x, y, one):
+        return [torch.div(x, by, rounding_mode="trunc") for by in (y, one, 0.3, y.int())]
+
+    x, y = 9 * torch.rand(400, 50), 2 + 2 * torch.rand(400, 50)
+    inputs = x.to(dtype), y.to(dtype), torch.tensor([0.7]).to(dtype)
+    built = lw.build_model(Function(quotients), inputs, threads=1)
+    for found, expected in zip(built(*inputs), quotients(*inputs), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_results_of_float32_may_come_of_halves_at_open_sizes_too():
     class Autocast(torch.nn.Module):
         def __init__(self):

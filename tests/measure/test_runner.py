@@ -24,6 +24,7 @@ from loopwright.measure.builder import Built, Task
 from loopwright.measure.device import DeviceError, Failure, TimeUpError
 from loopwright.measure.runner import Data, Runner, Sampled
 from loopwright.measure.timing import Timing
+from loopwright.measure.workers import fork_server
 from loopwright.measure.workers.fork_server import Kind
 from loopwright.measure.workers.messages import CandidateError, Decoder, Message
 from loopwright.measure.workers.pool import Pool
@@ -324,6 +325,14 @@ def test_workers_take_no_module_of_the_present_folder_for_pythons_own(tmp_path, 
     pool.map([])
     assert [w.answers for w in pool.workers] == [0]
     pool.close()
+
+
+def test_workers_look_for_no_module_in_the_present_folder(tmp_path, monkeypatch):
+    """TVM asks for a module `cuda`. A worker that ran a script of that name would start others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend("")
+    assert {"", str(tmp_path)}.isdisjoint(fork_server._path())
 
 
 def test_workers_start_while_other_work_is_done_and_none_twice(tmp_path):

@@ -51,6 +51,19 @@ def test_is_empty_at_first(store):
     assert store.best("0" * 32, AVX512, "any") is None
 
 
+@pytest.mark.parametrize("number", [0, -1, 10**30, "1", None])
+def test_a_number_that_no_record_can_have_is_an_error(store, number):
+    with pytest.raises(RecordError, match=f"has no record {number!r}; .*records list"):
+        store.get(number)
+
+
+@pytest.mark.parametrize("records", [None, [3], "text"])
+def test_what_is_no_record_is_not_stored(store, records):
+    with pytest.raises(RecordError, match="is no Record: give records"):
+        store.add(records)
+    assert len(store) == 0
+
+
 def test_gives_back_what_was_added(store):
     added = [record(0), failed(1), record(2, cache="cold", seed=None, session="")]
     ids = store.add(added)

@@ -55,6 +55,17 @@ def check_transfer(transfer: Transfer) -> None:
         )
 
 
+def check_readable(transfer: Transfer, proposes: bool = True) -> None:
+    """Read the file of `transfer`, if it names one, so that one that is no use is known before
+    the work. A sequence model is of use only to a search that `proposes` configs by it.
+
+    Raises `ModelError` for a file that cannot be used.
+    """
+    check_transfer(transfer)
+    if transfer not in (None, AUTO) and not (proposes and is_sequence(transfer)):
+        load_global(Path(transfer))
+
+
 def shipped_path(target: Target) -> Path | None:
     """The file of the model that comes with the package for a target; None if there is none."""
     if target.gpu is not None or not target.triple.startswith("x86_64"):

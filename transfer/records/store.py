@@ -8,6 +8,7 @@ import threading
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload
 from loopwright.measure.machine import hardware
 from loopwright.paths import new_file
@@ -73,14 +74,16 @@ class RecordStore:
 
     def add(self, records: Iterable[Record]) -> tuple[int, ...]:
         """Store records, all or none; their ids, in order. A record that is in the store already
-        keeps its id. Once this returns, no crash of the process loses them."""
+        keeps its id. Once this returns, no crash of the process loses them. Raises `RecordError`
+        for what is no record, and where nothing can be written."""
         return self._add(records)[0]
 
     def get(self, number: int) -> Record:
         """The record of an id. Raises `RecordError` if there is none."""
-        if not (found := self._stored.numbered([number])):
+        known = isinstance(number, int) and 0 < number < 1 << 63  # the integers of a database
+        if not known or not (found := self._stored.numbered([number])):
             hint = f"`loopwright records list --records {self.location}` shows them"
-            raise RecordError(f"{self.location} has no record {number}; {hint}")
+            raise RecordError(f"{self.location} has no record {number!r}; {hint}")
         return found[0]
 
     def query(
@@ -271,7 +274,10 @@ class RecordStore:
 
     def _add(self, records: Iterable[Record]) -> tuple[tuple[int, ...], int]:
         """The ids, and how many records were new."""
-        return self._stored.add([to_row(record) for record in records])
+        listed = list(records) if isinstance(records, Iterable) else [records]
+        if other := [one for one in listed if not isinstance(one, Record)]:
+            raise RecordError(f"{brief(other[0])} is no Record: give records, as of query()")
+        return self._stored.add([to_row(record) for record in listed])
 
     def _pages(self, given: Mapping[str, Any], newest: bool) -> Iterator[Record]:
         """Records whose columns have the given values, read a page at a time."""

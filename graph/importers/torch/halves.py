@@ -20,7 +20,8 @@ def rounded_once(program: Any) -> Iterator[None]:
     several = _several()
     for node in list(graph.nodes):
         has_factor = node.kwargs.get("alpha", 1) != 1
-        if _half(node) and (node.target in several or has_factor or _by_number(node)):
+        in_one_step = node.target in several and not _rounded_twice(node)
+        if _half(node) and (in_one_step or has_factor or _by_number(node)):
             _widen(graph, node)
         elif has_factor:
             _multiply_before(graph, node)
@@ -79,6 +80,15 @@ def _by_number(node: Any) -> bool:
     if node.target not in (aten.mul.Tensor, aten.div.Tensor):
         return False
     return any(not _exact(x, node.meta["val"].dtype) for x in node.args)
+
+
+def _rounded_twice(node: Any) -> bool:
+    """Return whether a quotient is a half before it is rounded to zero: torch computes it in one
+    step by a single number alone."""
+    if node.kwargs.get("rounding_mode") != "trunc":
+        return False
+    shape = getattr(node.args[1], "meta", {}).get("val", node.args[1])
+    return any(extent != 1 for extent in getattr(shape, "shape", ()))
 
 
 def _exact(x: Any, kind: Any) -> bool:

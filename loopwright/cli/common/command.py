@@ -84,8 +84,8 @@ class NewFolder(File):
 def library_path(given: Path | None, default: Path) -> Path:
     """Path of a library that is yet to be made: the file that was given, or the default, its name
     made one that C takes. A usage error, or `LibraryError`, where it cannot be written."""
+    from loopwright.c_names import as_identifier
     from loopwright.codegen.library.export import check_place
-    from loopwright.codegen.library.header import as_identifier
 
     path = given or default.with_name(f"{as_identifier(default.stem)}.so")
     if path.suffix != ".so":

@@ -64,17 +64,18 @@ def before_peer(budget: Budget) -> Budget:
     return replace(budget, after=min(_IN_ALL, _MOST * 60 * budget.minutes))
 
 
-def compare_peer(request: Request, tuned: Tuned) -> Peer | None:
+def compare_peer(request: Request, tuned: Tuned, left: Callable[[], float]) -> Peer | None:
     """Another library beside what was found, both called from Python; None where there is none,
-    or a call takes too long."""
-    if tuned.seconds > _LONGEST:
+    or a call takes too long, or what is `left` of the budget, in seconds, is too short. The
+    import of the other library may take long, so that is asked before and after it."""
+    if tuned.seconds > _LONGEST or left() < _SECONDS:
         return None
     library = tuned.library
     found = peer_call(request, library.threads)
     if found is None:
         return None
     name, call, first = found
-    if first > _LONGEST:
+    if first > _LONGEST or left() < _SECONDS:
         return None
     watch = Neighbours()
     theirs, ours = timed([call, library_call(library, request.workload)])

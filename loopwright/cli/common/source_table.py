@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,22 +30,22 @@ def read_source_table(
     """Read a CSV file, or one that gzip compressed.
 
     An entry of the column `source` is a text, or the name of a file beside the table that ends in
-    .cl, .c or .cu. Raises `click.ClickException` for columns or files that are missing.
+    .cl, .c or .cu. Raises `click.ClickException` for columns, cells or files that are missing.
     """
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            rows, columns = list(reader), reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise click.ClickException(f"cannot read the table {path}: {error}") from error
     wanted = [source, label, *auxiliary, *([group] if group else [])]
-    if missing := [name for name in wanted if name not in columns]:
-        raise click.ClickException(
-            f"{path} has no column {', '.join(missing)}; there are {', '.join(columns) or 'none'}"
-        )
-    if short := [n for n, row in enumerate(rows, 2) if any(row[name] is None for name in wanted)]:
-        raise click.ClickException(f"{path}: row {short[0]} has fewer cells than the first line")
+    rows = _rows(path, wanted)
+    if not rows:
+        raise click.ClickException(f"{path} has no row below its first line")
+    for number, row in enumerate(rows, 2):
+        if None in row:
+            raise click.ClickException(
+                f"{path}: row {number} has more cells than the first line: write texts with "
+                'commas in quotation marks, "…"'
+            )
+        if any(row[name] is None for name in wanted):
+            raise click.ClickException(f"{path}: row {number} has fewer cells than the first line")
+        if not row[label]:
+            raise click.ClickException(f"{path}: row {number} has no {label}")
     numbers = [[_number(path, name, row[name]) for name in auxiliary] for row in rows]
     return SourceTable(
         [_text(path, row[source]) for row in rows],
@@ -53,11 +55,37 @@ def read_source_table(
     )
 
 
+def _rows(path: Path, wanted: Sequence[str]) -> list[dict[str, str]]:
+    """Rows of a table that has each wanted column once."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            rows, columns = list(reader), reader.fieldnames or []
+    except csv.Error as error:
+        raise click.ClickException(
+            f"cannot read the table {path}: {error}; a long text may be a file beside it, of "
+            "which the cell has the name"
+        ) from error
+    except (EOFError, OSError, UnicodeDecodeError, zlib.error) as error:
+        raise click.ClickException(f"cannot read the table {path}: {error}") from error
+    if missing := [name for name in wanted if name not in columns]:
+        raise click.ClickException(
+            f"{path} has no column {', '.join(missing)}; there are {', '.join(columns) or 'none'}"
+        )
+    if twice := [name for name in wanted if columns.count(name) > 1]:
+        raise click.ClickException(f"{path} has several columns {twice[0]}: rename all but one")
+    return rows
+
+
 def _number(path: Path, name: str, cell: str) -> float:
     try:
-        return float(cell)
-    except ValueError as error:
-        raise click.ClickException(f"{path}: {cell!r} in column {name} is no number") from error
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.ClickException(f"{path}: {cell!r} in column {name} is no finite number")
+    return number
 
 
 def _text(path: Path, cell: str) -> str:
