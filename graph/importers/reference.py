@@ -46,6 +46,11 @@ _REMEDIES = {
     "onnxruntime": "use others, as by exporting the model with another opset",
 }
 
+_SPREADS = (
+    "It rounds to steps or halves in between, and one number that is rounded otherwise changes "
+    "those after it: give arrays of real data as inputs, on which both may agree. Or "
+)
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -138,7 +143,8 @@ class Reference:
             )
         if off:
             raise ModelError(
-                f"compiled, the model gives other results than in {self.framework}: {off}. One "
+                f"compiled, the model gives other results than in {self.framework}: {off}. "
+                f"{_SPREADS + 'one' if self.close > _CLOSE else 'One'} "
                 f"of its operators is read in another way: {_REMEDIES[self.framework]}. {also}"
                 "check=False, or --no-check, leaves this comparison out"
             )
