@@ -98,6 +98,10 @@ def _general(
     return rolled(workload, target, _finer(whole, target, sketch), sketch)
 
 
+_SERVES = ((CLAMPED, PLAIN), ("heap", "register"))
+"""Parts of a structure that serve where another one is."""
+
+
 @dataclass(eq=False)
 class _Known:
     """What is known of a sketch of a workload with dims, whatever the config."""
@@ -183,12 +187,13 @@ class _Opening(Unification):
         return structure(tree)
 
     def same(self, kind: Any) -> bool:
-        """Loads that leave a padded array at its own sizes may stay inside at others."""
+        """Loads that leave a padded array at its own sizes may stay inside at others, and what
+        is too large for the stack at its own sizes may be small enough at others."""
         if kind == self.kind:
             return True
         pairs = zip(self.kind, kind)
         return len(kind) == len(self.kind) and all(
-            ours == other or (ours, other) == (CLAMPED, PLAIN) for ours, other in pairs
+            ours == other or (ours, other) in _SERVES for ours, other in pairs
         )
 
     def _lowered(self, sizes: Mapping[str, int]) -> Tree:

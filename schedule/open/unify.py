@@ -24,6 +24,7 @@ _STEPS = 1  # of a formula's last and other steps, around which it is made again
 _TURNS = 4  # the same of one that rises and falls, of which more would fit by chance
 _HIDDEN = 4  # of the sizes at which a formula is at its limit: a number may differ there
 _ROUNDS = 8
+_HALVINGS = 4
 _MOST_ROUNDS = 64
 _COMPARED = 1 << 12  # sizes along an edge of a box at which formulas are compared
 _MOST_DIVISOR = 1 << 20
@@ -92,12 +93,26 @@ class Unification(ABC):
         dims = self.all_dims
         for at in range(len(dims)):
             dims = (*dims[:at], self._range(dims, at), *dims[at + 1 :])
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS + _HALVINGS):
             found = self._formulas(dims, self.draws)
             if isinstance(found, Unified):
                 return found
-            dims = found
+            dims = found if number < _ROUNDS else self._halved(found)
+            if number >= _ROUNDS and all(d.low == d.high for d in dims):
+                break
         raise ConfigError(f"there is no form for sizes other than {self.made_for}")
+
+    def _halved(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The half of a box that is nearer to its own sizes. Where structures meet along a curve,
+        as of equal areas, sizes that are cut off one by one come to no end."""
+
+        def half(own: int, end: int, step: int) -> int:
+            return own + int((end - own) / step / 2) * step
+
+        return tuple(
+            replace(d, low=half(n, d.low, d.multiple), high=half(n, d.high, d.multiple))
+            for d, n in zip(dims, self._own.tolist(), strict=True)
+        )
 
     def _around(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The box of another program, or a wider one where that ends before its own sizes or the

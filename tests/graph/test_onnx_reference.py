@@ -12,9 +12,11 @@ from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.onnx.call import OPERATORS
 from loopwright.graph.tuning.tune import tune_model
+from tests.graph.onnx_nodes import node_model
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.onnx
+_ONES = np.float32(1), np.uint8(1)
 
 
 def made(nodes, inputs, output, *weights):
@@ -118,6 +120,28 @@ def test_programs_for_another_processor_are_not_run():
     node = helper.make_node("Relu", ["x"], ["y"])
     model = made(node, [("x", TensorProto.FLOAT, (64,))], ("y", TensorProto.FLOAT, (64,)))
     build_model(model, target={"kind": "llvm", "mcpu": "skylake-avx512"}, threads=1)
+
+
+@pytest.mark.parametrize("op", ["MatMulInteger", "DynamicQuantizeMatMul"])
+def test_sums_of_large_products_of_bytes_are_compared_with_exact_ones(op):
+    rng = np.random.default_rng(0)
+    x = rng.integers(200, 256, (4, 64)).astype(np.uint8)
+    known = {"w": rng.integers(80, 128, (64, 8)).astype(np.int8)}
+    options = {}
+    if op == "DynamicQuantizeMatMul":
+        x, options = x.astype(np.float32), {"domain": "com.microsoft"}
+        known["scale"] = np.float32(0.1)
+    model = node_model(op, {"x": x}, known, opset=17, **options)
+    exact = x.astype(np.float64) @ known["w"] * float(known.get("scale", 1))
+    np.testing.assert_allclose(build_model(model, {"x": x}, threads=1)(x), exact, rtol=0.01)
+
+
+def test_a_difference_in_a_quantized_model_asks_for_real_data(monkeypatch):
+    rule = OPERATORS["DynamicQuantizeLinear"]
+    monkeypatch.setitem(OPERATORS, "DynamicQuantizeLinear", lambda call: [rule(call)[0], *_ONES])
+    x = {"x": np.linspace(0, 9, 8).astype(np.float32)}
+    with pytest.raises(ModelError, match="give arrays of real data as inputs"):
+        build_model(node_model("DynamicQuantizeLinear", x, results=3, opset=17), threads=1)
 
 
 def test_the_inputs_that_are_given_are_compared(monkeypatch):

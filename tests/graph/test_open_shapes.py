@@ -51,6 +51,17 @@ def test_windows_that_step_may_be_padded_to_the_same_size():
     check_at(built, model, [(1, 2, n) for n in range(2, 13)])
 
 
+@pytest.mark.parametrize("op", ["Conv", "MaxPool"])
+def test_both_axes_of_an_image_may_be_padded_to_the_same_size(op):
+    upper = {"auto_pad": "SAME_UPPER", "strides": [2, 2], "kernel_shape": [2, 2]}
+    inputs = ["x", "w"][: 2 if op == "Conv" else 1]
+    weights = [("w", random(3, 3, 2, 2))][: len(inputs) - 1]
+    model = model_of([node(op, inputs, ["y"], **upper)], {"x": (1, 3, "h", "n")}, ("y",), weights)
+    built = lw.build_model(model, dims={"h": (10, 60), "n": (10, 60)}, threads=1)
+    sizes = [(10, 10), (10, 60), (60, 10), (18, 30), (33, 35), (36, 46), (59, 60), (60, 59)]
+    check_at(built, model, [(1, 3, h, n) for h, n in sizes])
+
+
 @pytest.mark.parametrize(
     ("mode", "how"),
     [

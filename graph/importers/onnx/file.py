@@ -122,8 +122,8 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
         if node.domain not in (*_DOMAINS, SCANS):
             raise ModelError(
                 f"operator {called} is of the domain {node.domain!r}; known are those of "
-                f"{' and '.join(_DOMAINS[1:])}: compute what it gives before the model, and make "
-                "that an input"
+                f"{' and '.join(_DOMAINS[1:])}: compute it outside, and end the model before it "
+                "or make what it gives an input, as onnx.utils.extract_model does"
             )
         if twice := [n for n in node.output if n in made]:
             raise ModelError(

@@ -22,6 +22,8 @@ from loopwright.graph.importers.onnx.call import (
     shape_of,
 )
 from loopwright.graph.importers.onnx.operators.linear import product, requantized, without_zero
+from loopwright.graph.importers.onnx.operators.quantization import rounded
+from loopwright.graph.importers.onnx.operators.recurrent import recurrence
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.shapes import joined, transposed
 
@@ -139,8 +141,8 @@ def _dynamic_matmul(call: Call) -> Value:
 
 @operator("com.microsoft:DynamicQuantizeLSTM")
 def _lstm(call: Call) -> Value | Sequence[Value]:
-    """An LSTM whose weights are quantized. onnxruntime rounds its data and states to 8 bits too,
-    anew in every step; here they stay as they are, which is closer to what was trained."""
+    """An LSTM whose weights are quantized. Its data are rounded to 256 steps, and the states of a
+    batch anew before each iteration. Products of the numbers that are left are floats."""
     weights = []
     for place, scale in ((1, 8), (2, 10)):
         kept, steps = call.known(place), call.known(scale)
@@ -152,4 +154,4 @@ def _lstm(call: Call) -> Value | Sequence[Value]:
         real = (kept.astype(np.int32) - zero.astype(np.int32).reshape(ways)) * steps.reshape(ways)
         weights.append(real.astype(np.float32).swapaxes(1, 2))
     inputs = (call.value(0), *weights, *call.inputs[3:8])
-    return OPERATORS["LSTM"](replace(call, op="LSTM", inputs=inputs))
+    return recurrence(replace(call, op="LSTM", inputs=inputs), rounded)

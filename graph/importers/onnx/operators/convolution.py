@@ -72,6 +72,13 @@ def sized_pads(call: Call) -> bool:
     return call.open and str(call.get("auto_pad", "")).startswith("SAME")
 
 
+def behind(call: Call, window: Window) -> Pads:
+    """Padding whose widths behind an image are the most of all its sizes. No window reads more
+    of it, and sizes with other remainders have one formula."""
+    up = call.get("auto_pad") == "SAME_UPPER"
+    return tuple((a, (r - 1 + up) // 2) for (a, _), r in zip(window.pads, window.reach))
+
+
 def around(call: Call, x: Tensor, pads: Pads, fill: float = 0) -> Tensor:
     """An image with padding, which has the same form at all open sizes."""
     widths = ((0, 0), (0, 0), *pads)
@@ -113,7 +120,7 @@ def convolved(call: Call, x: Tensor, w: Value, bias: Value | None) -> Value:
         raise call.unsupported(f"x {shape_of(x)} and weights {weights} do not fit {groups} groups")
 
     if sized_pads(call):
-        x = around(call, x, window.pads)
+        x = around(call, x, behind(call, window))
         window = replace(window, pads=((0, 0),) * len(window.pads))
 
     def made(w: Value, bias: Value | None) -> Tensor:

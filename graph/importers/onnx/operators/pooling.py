@@ -23,7 +23,12 @@ from loopwright.graph.importers.onnx.call import (
     shape_of,
 )
 from loopwright.graph.importers.onnx.halves import in_float32
-from loopwright.graph.importers.onnx.operators.convolution import Window, around, sized_pads
+from loopwright.graph.importers.onnx.operators.convolution import (
+    Window,
+    around,
+    behind,
+    sized_pads,
+)
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.sampling import Coordinate, product_of, taps_along
@@ -53,15 +58,17 @@ def _pool(call: Call) -> _Pool:
         raise call.unsupported(f"its kernel_shape is {kernel}, of an image {spatial}")
     window = Window.of(call, spatial, kernel)
     up = bool(call.get("ceil_mode", 0))
+    most = behind(call, window) if sized_pads(call) else window.pads
     out, pads = [], []
-    for n, r, s, (before, after) in zip(spatial, window.reach, window.stride, window.pads):
+    motion = zip(spatial, window.reach, window.stride, window.pads, most)
+    for n, r, s, (before, after), (_, last) in motion:
         room = n + before + after - r
         count = (-(-room // s) if up else room // s) + 1
         if up and (count - 1) * s >= n + before:
             count -= 1  # no window begins behind the image
         out.append(count)
         # Elements that no window reads do no harm, and are as many at every size.
-        more = after + s - 1 if up else after
+        more = last + s - 1 if up else last
         pads.append((before, more if call.open else max((count - 1) * s + r - n - before, 0)))
     taps = tuple(Index(f"r{d}", k) for d, k in enumerate(window.extent))
     return _Pool(replace(window, pads=tuple(pads)), tuple(out), taps)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import limits
 from loopwright.dsl.expr import Expr
+from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
+    define,
     dtype_of,
     number,
     operator,
@@ -81,19 +81,34 @@ def _along(call: Call, value: Value, shape: tuple[int, ...]) -> Value:
 @operator("DynamicQuantizeLinear")
 def _dynamic_quantize(call: Call) -> list[Value]:
     x = call.tensor(0)
-    highest, lowest = (reduce_all(x, op) for op in ("max", "min"))
-    scale = call.define(
-        (), lambda: (f.max(highest[()], 0) - f.min(lowest[()], 0)) * (1 / 255), "scale"
+    scale, zero = _range(x)
+    steps = define("steps", call.shape(), lambda *i: f.cast(_steps(x[i], scale, zero), "uint8"))
+    return [steps, scale, define("zero", (), lambda: f.cast(zero[()], "uint8"))]
+
+
+def rounded(x: Tensor) -> Tensor:
+    """The real numbers that 256 steps leave of `x`: `DynamicQuantizeLinear`, and back."""
+    scale, zero = _range(x)
+    return define(
+        "rounded", shape_of(x), lambda *i: (_steps(x[i], scale, zero) - zero[()]) * scale[()]
     )
 
-    def start(*_: Any) -> Expr:
+
+def _range(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The scale of 256 steps from the least to the greatest element and 0, and the step of 0."""
+    highest, lowest = (reduce_all(x, op) for op in ("max", "min"))
+
+    def width() -> Expr:
+        return f.max(highest[()], 0) - f.min(lowest[()], 0)
+
+    # Zeros alone have the scale 1, as in onnxruntime. It divides: a product rounds otherwise.
+    scale = define("scale", (), lambda: f.where(f.equal(width(), 0), 1, width() / 255))
+
+    def start() -> Expr:
         return within(f.round((number(0, "float32") - f.min(lowest[()], 0)) / scale[()]), 0, 255)
 
-    zero = call.define((), lambda: f.cast(start(), "uint8"), "zero")
-    y = call.define(
-        call.shape(),
-        lambda *i: f.cast(
-            within(f.round(x[i] / scale[()]) + f.cast(zero[()], "float32"), 0, 255), "uint8"
-        ),
-    )
-    return [y, scale, zero]
+    return scale, define("start", (), start)
+
+
+def _steps(x: Expr, scale: Tensor, zero: Tensor) -> Expr:
+    return within(f.round(x / scale[()]) + zero[()], 0, 255)

@@ -34,7 +34,8 @@ States = list[Value]
 
 @dataclass(frozen=True)
 class _Direction:
-    """The weights of one direction, and its activations."""
+    """The weights of one direction, and its activations. Products see of data and states what
+    `seen` makes of them."""
 
     w: Value
     r: Value
@@ -42,6 +43,7 @@ class _Direction:
     peepholes: Value | None
     backward: bool
     activations: tuple[Activation, ...]
+    seen: Callable[[Tensor], Tensor] | None
     columns: dict[tuple[int, int], Value] = field(default_factory=dict)
 
     def of_state(self, call: Call, first: int, stop: int) -> Value:
@@ -51,9 +53,14 @@ class _Direction:
             self.columns[first, stop] = transposed(call, rows, (1, 0))
         return self.columns[first, stop]
 
+    def product(self, call: Call, x: Value, weights: Value) -> Value:
+        """The product of data, or of a state, and weights."""
+        return product(call, self.seen(call.as_tensor(x)) if self.seen else x, weights)
 
-@operator("RNN", "GRU", "LSTM")
-def _recurrence(call: Call) -> list[Value]:
+
+def recurrence(call: Call, seen: Callable[[Tensor], Tensor] | None = None) -> list[Value]:
+    """The results of a recurrence, whose products see of data and states what `seen` makes of
+    them."""
     x = call.value(0)
     if call.get("layout", 0):
         x = transposed(call, x, (1, 0, 2))
@@ -73,6 +80,7 @@ def _recurrence(call: Call) -> list[Value]:
             _of(call, 7, number) if call.has(7) else None,
             backward,
             _activations(call, number),
+            seen,
         )
         starts = [_start(call, 5 + n, number, batch, hidden) for n in range(count)]
         states, (out,) = _run(call, x, direction, starts, state)
@@ -84,6 +92,9 @@ def _recurrence(call: Call) -> list[Value]:
         y = transposed(call, y, (2, 0, 1, 3))
         ends = [transposed(call, end, (1, 0, 2)) for end in ends]
     return [y, *ends][: len(call.outputs)]
+
+
+operator("RNN", "GRU", "LSTM")(recurrence)
 
 
 def _of(call: Call, place: int, number: int) -> Value:
@@ -111,7 +122,7 @@ def _run(
     gates = shape_of(d.w)[0]
     flat = reshaped(call, x, (steps * batch, width))
     # What does not depend on the state: one product for all steps.
-    ahead = product(call, flat, transposed(call, d.w, (1, 0)))
+    ahead = d.product(call, flat, transposed(call, d.w, (1, 0)))
     ahead = _biased(call, ahead, d, gates)
     rows = [(reshaped(call, ahead, (steps, batch, gates)), d.backward)]
     lengths = call.optional(4)
@@ -156,7 +167,7 @@ def _while(call: Call, new: Value, old: Value | None, lengths: Value, step: Valu
 
 def _gates(call: Call, now: Value, h: Value, d: _Direction) -> Tensor:
     """The sums of all gates."""
-    state = product(call, h, d.of_state(call, 0, shape_of(now)[-1]))
+    state = d.product(call, h, d.of_state(call, 0, shape_of(now)[-1]))
     return call.broadcast([now, state], lambda a, b: a + b)
 
 
@@ -174,7 +185,7 @@ def _gru(call: Call, now: Value, states: States, d: _Direction, clip: float | No
     batch, width = shape_of(h)
     inner, outer = d.activations
     if call.get("linear_before_reset", 0):
-        held = call.as_tensor(product(call, h, d.of_state(call, 0, 3 * width)))
+        held = call.as_tensor(d.product(call, h, d.of_state(call, 0, 3 * width)))
         ahead, bias = call.as_tensor(now), None if d.bias is None else call.as_tensor(d.bias)
 
         def after(b: Index, k: Index) -> Expr:
@@ -187,7 +198,7 @@ def _gru(call: Call, now: Value, states: States, d: _Direction, clip: float | No
             return n - z * n + z * call.read(h, (b, k))
 
         return [define("h", (batch, width), after)]
-    gates = call.as_tensor(product(call, h, d.of_state(call, 0, 2 * width)))
+    gates = call.as_tensor(d.product(call, h, d.of_state(call, 0, 2 * width)))
 
     def gate(shift: int) -> Callable[[Index, Index], Expr]:
         return lambda b, k: inner(
@@ -195,7 +206,7 @@ def _gru(call: Call, now: Value, states: States, d: _Direction, clip: float | No
         )
 
     reset = define("reset", (batch, width), lambda b, k: gate(width)(b, k) * call.read(h, (b, k)))
-    held = call.as_tensor(product(call, reset, d.of_state(call, 2 * width, 3 * width)))
+    held = call.as_tensor(d.product(call, reset, d.of_state(call, 2 * width, 3 * width)))
 
     def body(b: Index, k: Index) -> Expr:
         z = gate(0)(b, k)
