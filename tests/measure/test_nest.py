@@ -313,3 +313,9 @@ def test_the_page_about_schedules_runs_as_it_stands(monkeypatch, capsys):
     a, b = np.random.default_rng(0).standard_normal((2, 45, 45)).astype("float32")
     for library in (found["library"], found["again"]):
         np.testing.assert_allclose(library(a, b), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_factor_may_be_an_integer_of_numpy():
+    x = lw.tensor("x", (24,))
+    by_numpy = lw.nest(lw.ops.relu(x)).split("i0", np.int64(4))
+    assert by_numpy.config == lw.nest(lw.ops.relu(x)).split("i0", 4).config

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from loopwright.dsl.errors import NotationError
 from loopwright.measure.device import Failure
 from loopwright.transfer.records.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records.store import RecordError, RecordStore
@@ -55,6 +56,13 @@ def test_is_empty_at_first(store):
 def test_a_number_that_no_record_can_have_is_an_error(store, number):
     with pytest.raises(RecordError, match=f"has no record {number!r}; .*records list"):
         store.get(number)
+
+
+def test_a_question_that_makes_no_sense_is_an_error(store):
+    with pytest.raises(RecordError, match="machine = int 3: give what a record has"):
+        store.query(machine=3)
+    with pytest.raises(NotationError, match="None is no workload"):
+        store.best(None, AVX512)
 
 
 @pytest.mark.parametrize("records", [None, [3], "text"])

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.words import brief
-from loopwright.dsl.workload import Workload
+from loopwright.dsl.workload import Workload, any_workload
 from loopwright.measure.machine import hardware
 from loopwright.paths import new_file
 from loopwright.schedule.sketch.sketch import Config
@@ -100,8 +100,12 @@ class RecordStore:
         """Records that agree with everything given, by id, or `newest` first.
 
         They are read as they are consumed, those added meanwhile included; `failed` chooses
-        those without a cost, or with one.
+        those without a cost, or with one. Raises `RecordError` for a machine that is no mapping.
         """
+        if not isinstance(machine, Mapping | None):
+            raise RecordError(
+                f"machine = {brief(machine)}: give what a record has as its machine, a mapping"
+            )
         given = {
             "workload_key": workload_key,
             "target": None if target is None else str(target),
@@ -301,7 +305,7 @@ def _wanted(
     threads: int | None,
     policy: str,
 ) -> Query:
-    key = workload if isinstance(workload, str) else workload.key
+    key = workload if isinstance(workload, str) else any_workload(workload).key
     if threads is None and isinstance(target, Target):
         threads = target.threads
     return Query(key, str(target), machine, threads, policy)
