@@ -146,7 +146,7 @@ class _Reading(Unification):
             for form, open_one in seen.forms
         )
         found = (seen.shapes, seen.extents, seen.offsets, seen.counts)
-        return Frame(box.dims, self.work, steps, *found)
+        return Frame(box.dims, self.work.for_calls(), steps, *found)
 
     def structure(self, sizes: Mapping[str, int]) -> Structure | None:
         own = sizes == self.made_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,17 @@ Shape = tuple[int | Size, ...]
 _READ = 1  # sizes at which known values are compared, beside the least and the greatest two
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, eq=False)
 class OpenSource:
     """A model with open axes.
 
     Attributes
     ----------
-    model: the `OpenOnnx`.
+    model: the `OpenOnnx`; None once it is built.
     shapes: of its inputs, by their names.
     arrays: given for inputs of fixed shapes.
     structure: what the model returns, made of its outputs; None for these.
@@ -54,7 +58,7 @@ class OpenSource:
     shapes: Mapping[str, Shape]
     arrays: Mapping[str, Any]
     structure: Callable[[Sequence[Any]], Any] | None = None
-    reference: Callable[[], Reference | str | None] = lambda: None
+    reference: Callable[[], Reference | str | None] = _nothing
     reference_at: Callable[[Mapping[str, int]], Reference | str] | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -66,6 +70,10 @@ class OpenSource:
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Inputs that the model is read for at some sizes: shapes, and arrays where given."""
         return _given(self.shapes, self.arrays, sizes)
+
+    def for_calls(self) -> OpenSource:
+        """What calls need of it: the model itself may be as large as its weights."""
+        return replace(self, model=None, reference=_nothing, reference_at=None)
 
 
 @contextmanager
