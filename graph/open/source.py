@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,12 @@ from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
-from loopwright.graph.importers.torch.inputs import arguments_of, input_names, shapes_given
+from loopwright.graph.importers.torch.inputs import (
+    arguments_of,
+    dim_names,
+    input_names,
+    shapes_given,
+)
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.schedule.open.family import Share
@@ -138,6 +143,8 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
                 f'(lw.tensor("x", (lw.dim("{next(iter(known))}", 1, 512), 64)),)'
             )
         read = onnx_of(program)
+        if not is_module:
+            _name_axes(read, dim_names(program))
         names = input_names(program)
         given = shapes_given(program, inputs) if is_module else dict(by_name(inputs, names))
         shapes = _shapes(read, given, known)
@@ -169,6 +176,14 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
     closed = {n for n, s in shapes.items() if not any(isinstance(e, Size) for e in s)}
     arrays = {n: x for n, x in given.items() if n in closed and hasattr(x, "__array__")}
     return OpenSource(_with_varying(model, shapes, arrays), shapes, arrays)
+
+
+def _name_axes(model: Any, names: Mapping[str, str]) -> None:
+    """Give the open axes of inputs other names."""
+    for value in inputs_of(model):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param in names:
+                axis.dim_param = names[axis.dim_param]
 
 
 def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, Any]) -> OpenOnnx:
@@ -230,15 +245,25 @@ def _sizes(dims: Dims) -> dict[str, Size]:
     """The dims that a user names, by these names."""
     if dims is not None and not isinstance(dims, Mapping):
         raise ModelError(f'dims is {dims!r}: give bounds by name, {{"batch": (1, 512)}}')
-    return {name: size_of(name, bounds) for name, bounds in (dims or {}).items()}
+    for name in dims or ():
+        if not isinstance(name, str):
+            raise ModelError(f'dims: {name!r} is no name: give texts, {{"batch": (1, 512)}}')
+    taken, found = set(dims or ()), dict[str, Size]()
+    for name, bounds in (dims or {}).items():
+        found[name] = size_of(name, bounds, taken - {name})
+        taken.update(d.name for d in found[name].dims)
+    return found
 
 
-def size_of(name: str, bounds: Any) -> Size:
-    """The dim of a name, as a user gives its bounds."""
+def size_of(name: str, bounds: Any, taken: Collection[str] = ()) -> Size:
+    """The dim of a name, as a user gives its bounds. It is called by a word that is not `taken`:
+    axes of a file may be named "n-1" and "n.1"."""
     if isinstance(bounds, Size):
         return bounds
     word = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
     word = word if word.isidentifier() else f"d_{word}"
+    while word in taken:
+        word += "_"
     try:
         return dim(word, *bounds)
     except TypeError as error:
