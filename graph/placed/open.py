@@ -203,8 +203,9 @@ def open_placed_model(
     policy: str,
     check: bool,
 ) -> OpenPlacedModel:
-    """A network of open sizes with a placement for each of some, by the times at these. The
-    `source` is what it was made of; with `check`, results are compared. Raises `RangeError`, `BuildError`, `ModelError`."""
+    """A network of open sizes, made of a `source`, with a placement for each of some, by the times
+    at these; with `check`, results are compared. Raises `RangeError`, `BuildError`,
+    `ModelError`."""
     sized: dict[Sizes, SizedPlacement] = {}
     notes: dict[str, None] = dict.fromkeys(whole.notes)
     sources = []
@@ -221,6 +222,6 @@ def open_placed_model(
         notes.update(dict.fromkeys(made.notes))
         sized[_sizes(whole.library, own)] = SizedPlacement(placement, steps, frame, network)
     model = OpenPlacedModel(whole, sized, tuple(notes))
-    for source in sources if check else ():
-        check_placed(model, source)
+    for one in sources if check else ():
+        check_placed(model, one)
     return model
