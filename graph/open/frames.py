@@ -2,7 +2,7 @@
 
 Models are read at fixed sizes, as ever. Where the networks of several sizes have the same steps,
 what differs are numbers, and each becomes a formula of the dims: a frame is such a network for a
-box of sizes. Sizes with other steps, as a length of 1 often has, get a frame of their own.
+box of sizes. Sizes with other steps get a frame of their own.
 """
 
 from __future__ import annotations
