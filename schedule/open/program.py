@@ -188,10 +188,12 @@ class _Opening(Unification):
 
     def same(self, kind: Any) -> bool:
         """Loads that leave a padded array at its own sizes may stay inside at others. Where the
-        padded one may be another tensor, it is the other way round, too."""
+        padded one may be another tensor, it is the other way round, too. What is too large for the
+        stack here may lie there at others."""
         if kind == self.kind:
             return True
-        wider = [(CLAMPED, PLAIN), *([(PLAIN, CLAMPED)] if self.pads_some else [])]
+        wider = [(CLAMPED, PLAIN), ("heap", "register")]
+        wider += [(PLAIN, CLAMPED)] if self.pads_some else []
         fits = len(kind) == len(self.kind) and all(
             ours == other or (ours, other) in wider for ours, other in zip(self.kind, kind)
         )

@@ -95,6 +95,15 @@ def test_two_tensors_are_padded_each_to_the_longer_one():
         torch.testing.assert_close(built(x, y), Sums()(x, y))
 
 
+def test_means_of_images_grow_to_their_size_where_some_fit_on_the_stack():
+    def beside(x):
+        means = x.mean((2, 3), keepdim=True)
+        return torch.cat([x, F.interpolate(means, size=x.shape[2:], mode="bilinear")], 1)
+
+    sizes = [{"h": h, "w": w} for h, w in ((4, 4), (24, 24), (20, 24), (24, 4), (21, 22))]
+    check(beside, (2, 4, lw.dim("h", 4, 24), lw.dim("w", 4, 24)), sizes)
+
+
 def test_rows_are_padded_to_a_multiple_and_cut_again():
     def windows(x):
         n = x.shape[1]
