@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Timer
 from typing import Any
 
@@ -120,7 +121,7 @@ def build_model(  # noqa: PLR0913 - what users choose
             say("timing steps on both devices")
             wanted = sizes or list(spread(source.dims))[:_GPU_SIZES]
             read = _reader(machine, layout, word)
-            return open_placed_model(whole, gpu, read, wanted, records, policy, check)
+            return open_placed_model(whole, source, gpu, read, wanted, records, policy, check)
         work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
         if gpu is not None:
             check_placeable(work)
@@ -191,7 +192,7 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
     read = _reader(target, layout, numerics)
     compiler = StepCompiler(target, numerics, records, policy, machine)
     built = build_open_model(source, read, compiler, name, tell)
-    if not check or not runs_here(target):
-        return built
-    tell("comparing results")
-    return compared(built, read)
+    if check and runs_here(target):
+        tell("comparing results")
+        built = compared(built, read)
+    return replace(built, source=source.for_calls())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loopwright.dsl.numerics import Numerics
@@ -58,6 +58,10 @@ class Work:
         """The functions that keep TVM's path, with the reasons."""
         pairs = zip(self.network.steps, self.imported)
         return {step.function: said for step, said in pairs if isinstance(said, str)}
+
+    def for_calls(self) -> Work:
+        """The same without the model that it was read of."""
+        return self if self.source is None else replace(self, source=self.source.for_calls())
 
     def output_names(self) -> list[str]:
         """The model's names of the outputs, where it has some; none is an input's."""

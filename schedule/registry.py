@@ -15,7 +15,8 @@ from loopwright.dsl.workload import Workload
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
 from loopwright.schedule.program.canonical import Program
-from loopwright.schedule.program.nest import extent
+from loopwright.schedule.program.nest import extent, nests
+from loopwright.schedule.program.padding import pads_some
 from loopwright.schedule.program.plan import grouped
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.activation_sparsity import ActivationSparsity
@@ -87,11 +88,13 @@ def direct(
     """The definition's own loops, which rewrites start from; `like` and `fills` as `grouped` has
     them."""
     made = by_comparisons(named.workload, lambda d: compares(d, target))
-    source = Source.of(made if target.gpu is None else in_blocks(made), fills)
     program: Program = ()
     if target.gpu is None:
+        fills = fills or pads_some(nests(made))
+        source = Source.of(made, fills)
         groups = grouped(source.program, source.program, source.outputs, like, fills)
     else:
+        source = Source.of(in_blocks(made), fills)
         program = gpu_program(source)
         groups = gpu_plan(program, source.outputs, target.gpu)
     prior = _DIRECT_PRIOR

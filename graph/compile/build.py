@@ -52,17 +52,11 @@ def import_model(
     return work
 
 
-def _no_reference() -> None:
-    return None
-
-
 def without_source(built: TunedModel | VmModel) -> TunedModel | VmModel:
     """A model that does not keep what it was made of, which may be as large as its weights."""
-    if built.work.source is None:
-        return built
-    left = replace(built.work.source, module=None, ask=_no_reference, written=None)
     if isinstance(built, TunedModel):
-        return replace(built, work=replace(built.work, source=left))
+        return replace(built, work=built.work.for_calls())
+    left = built.work.source.for_calls()
     return replace(built, work=replace(built.work, source=left, module=None))
 
 

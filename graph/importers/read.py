@@ -23,6 +23,10 @@ from loopwright.graph.importers.torch.program import structure_of, torch_program
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A model that was read. `make` makes its module in Relax, whose "main" takes the inputs
@@ -33,7 +37,7 @@ class Source:
     are nested as the model takes them, with these names in place of tensors."""
 
     module: Any = None
-    ask: Callable[[], Reference | str | None] = lambda: None
+    ask: Callable[[], Reference | str | None] = _nothing
     structure: Callable[[Sequence[Any]], Any] | None = None
     outputs: tuple[str, ...] = ()
     examples: tuple[Any, ...] = ()
@@ -45,6 +49,10 @@ class Source:
     def reference(self) -> Reference | str | None:
         """Reference outputs of the framework, or why there are none; None where it has none."""
         return self.ask()
+
+    def for_calls(self) -> Source:
+        """What calls need of it: the model itself may be as large as its weights."""
+        return replace(self, module=None, ask=_nothing, written=None)
 
 
 def read_model(model: Any, inputs: Inputs = None) -> Source:

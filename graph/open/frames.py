@@ -2,12 +2,12 @@
 
 Models are read at fixed sizes, as ever. Where the networks of several sizes have the same steps,
 what differs are numbers, and each becomes a formula of the dims: a frame is such a network for a
-box of sizes. Sizes with other steps, as a length of 1 often has, get a frame of their own.
+box of sizes. Sizes with other steps get a frame of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.loops import Loop
 from loopwright.graph.network import Step, Value
+from loopwright.graph.open.once import as_of_many
 from loopwright.graph.open.source import begins
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
@@ -100,7 +101,6 @@ class _Reading(Unification):
         self.read = read
         self.work = read(made_for)
         self.skeleton = _skeleton(self.work)
-        self.open_constants = self._open_constants()
         for n, said in enumerate(self.work.imported):
             if isinstance(said, str):
                 name = self.work.network.steps[n].function
@@ -108,6 +108,8 @@ class _Reading(Unification):
                     f"{name} is computed by a function of TVM's, which is of fixed sizes: {said}; "
                     "build the model for each size that is needed"
                 )
+        self.greatest = [_Greatest.of(said) for said in self.work.imported]
+        self.open_constants = self._open_constants()
 
     def _open_constants(self) -> frozenset[Value]:
         """The constants that have other shapes at smaller sizes. They are read as they are: a
@@ -140,13 +142,16 @@ class _Reading(Unification):
         def number(value: int) -> Number:
             return box.formulas.get(next(places), value)
 
-        seen = _Description(self.work, self.work, number, self.open_constants)
+        seen = self._described(self.work, number)
         steps = tuple(
             Family(box.dims, form) if open_one else Workload.from_json(form)
             for form, open_one in seen.forms
         )
         found = (seen.shapes, seen.extents, seen.offsets, seen.counts)
-        return Frame(box.dims, self.work, steps, *found)
+        return Frame(box.dims, self.work.for_calls(), steps, *found)
+
+    def _described(self, work: Work, number: Callable[[int], Any]) -> _Description:
+        return _Description(work, self.work, self.greatest, number, self.open_constants)
 
     def structure(self, sizes: Mapping[str, int]) -> Structure | None:
         own = sizes == self.made_for
@@ -160,7 +165,7 @@ class _Reading(Unification):
         kind = _skeleton(work)
         if kind != self.skeleton:
             return kind, ()
-        seen = _Description(work, self.work, number, self.open_constants)
+        seen = self._described(work, number)
         return tuple(seen.tokens), tuple(numbers)
 
 
@@ -189,14 +194,29 @@ def _skeleton(work: Work) -> tuple[Any, ...]:
     return tuple(tokens)
 
 
+@dataclass(frozen=True)
+class _Greatest:
+    """A step at the greatest sizes: its form, and where its result lies in its argument, if so."""
+
+    form: Any
+    offset: int | None
+
+    @staticmethod
+    def of(said: Imported | str) -> _Greatest:
+        assert isinstance(said, Imported), "what was asked before"
+        return _Greatest(said.workload.to_numbered_json(), view_offset(said.workload))
+
+
 @dataclass
 class _Description:
     """Goes over a network, and gives its numbers to a function, in a fixed order; all else are
     tokens. Constants are taken from `base`, a network of the same skeleton, where those of `work`
-    are what these begin with along every axis; `plain` are those that are not laid out."""
+    are what these begin with along every axis; `plain` are those that are not laid out. Its steps
+    are `greatest`, which those of `work` are written like."""
 
     work: Work
     base: Work
+    greatest: Sequence[_Greatest]
     number: Callable[[int], Any]
     plain: Collection[Value]
     tokens: list[Any] = field(default_factory=list)
@@ -242,7 +262,9 @@ class _Description:
                 self.shapes[value] = other.shape if same else value.shape
 
     def _step(self, n: int, step: Step, said: Imported) -> None:
-        form, work = said.workload.to_numbered_json(), said.workload
+        greatest_one = self.greatest[n]
+        form = as_of_many(said.workload.to_numbered_json(), greatest_one.form)
+        work = said.workload
         given = (*step.args, *step.outs)
         for tensor, place in zip(form["tensors"], said.inputs, strict=False):
             value = given[place]
@@ -254,7 +276,8 @@ class _Description:
                 tensor.pop("constant", None)
         # At the greatest sizes part of a constant may be a view alone, as where all of it is read.
         of_open = any(self._base[given[place]] in self.plain for place in said.inputs)
-        offset = None if of_open else view_offset(work)
+        is_view = not of_open and greatest_one.offset is not None
+        offset = view_offset(work) if is_view else None
         self.tokens.append(offset is None)
         if offset is not None:
             self.offsets[n] = self.number(offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,12 @@ from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
-from loopwright.graph.importers.torch.inputs import arguments_of, input_names, shapes_given
+from loopwright.graph.importers.torch.inputs import (
+    arguments_of,
+    dim_names,
+    input_names,
+    shapes_given,
+)
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.schedule.open.family import Share
@@ -42,13 +47,17 @@ Shape = tuple[int | Size, ...]
 _READ = 1  # sizes at which known values are compared, beside the least and the greatest two
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, eq=False)
 class OpenSource:
     """A model with open axes.
 
     Attributes
     ----------
-    model: the `OpenOnnx`.
+    model: the `OpenOnnx`; None once it is built.
     shapes: of its inputs, by their names.
     arrays: given for inputs of fixed shapes.
     structure: what the model returns, made of its outputs; None for these.
@@ -61,7 +70,7 @@ class OpenSource:
     shapes: Mapping[str, Shape]
     arrays: Mapping[str, Any]
     structure: Callable[[Sequence[Any]], Any] | None = None
-    reference: Callable[[], Reference | str | None] = lambda: None
+    reference: Callable[[], Reference | str | None] = _nothing
     reference_at: Callable[[Mapping[str, int]], Reference | str] | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,6 +82,10 @@ class OpenSource:
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Inputs that the model is read for at some sizes: shapes, and arrays where given."""
         return _given(self.shapes, self.arrays, sizes)
+
+    def for_calls(self) -> OpenSource:
+        """What calls need of it: the model itself may be as large as its weights."""
+        return replace(self, model=None, reference=_nothing, reference_at=None)
 
 
 @contextmanager
@@ -137,6 +150,8 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
                 f'(lw.tensor("x", (lw.dim("{next(iter(known))}", 1, 512), 64)),)'
             )
         read = onnx_of(program)
+        if not is_module:
+            _name_axes(read, dim_names(program))
         names = input_names(program)
         given = shapes_given(program, inputs) if is_module else dict(by_name(inputs, names))
         shapes = _shapes(read, given, known)
@@ -168,6 +183,14 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
     closed = {n for n, s in shapes.items() if not any(isinstance(e, Size) for e in s)}
     arrays = {n: x for n, x in given.items() if n in closed and hasattr(x, "__array__")}
     return OpenSource(_with_varying(model, shapes, arrays), shapes, arrays)
+
+
+def _name_axes(model: Any, names: Mapping[str, str]) -> None:
+    """Give the open axes of inputs other names."""
+    for value in inputs_of(model):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param in names:
+                axis.dim_param = names[axis.dim_param]
 
 
 def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, Any]) -> OpenOnnx:
@@ -224,15 +247,25 @@ def _sizes(dims: Dims) -> dict[str, Size]:
     """The dims that a user names, by these names."""
     if dims is not None and not isinstance(dims, Mapping):
         raise ModelError(f'dims is {dims!r}: give bounds by name, {{"batch": (1, 512)}}')
-    return {name: size_of(name, bounds) for name, bounds in (dims or {}).items()}
+    for name in dims or ():
+        if not isinstance(name, str):
+            raise ModelError(f'dims: {name!r} is no name: give texts, {{"batch": (1, 512)}}')
+    taken, found = set(dims or ()), dict[str, Size]()
+    for name, bounds in (dims or {}).items():
+        found[name] = size_of(name, bounds, taken - {name})
+        taken.update(d.name for d in found[name].dims)
+    return found
 
 
-def size_of(name: str, bounds: Any) -> Size:
-    """The dim of a name, as a user gives its bounds."""
+def size_of(name: str, bounds: Any, taken: Collection[str] = ()) -> Size:
+    """The dim of a name, as a user gives its bounds. It is called by a word that is not `taken`:
+    axes of a file may be named "n-1" and "n.1"."""
     if isinstance(bounds, Size):
         return bounds
     word = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
     word = word if word.isidentifier() else f"d_{word}"
+    while word in taken:
+        word += "_"
     try:
         return dim(word, *bounds)
     except TypeError as error:

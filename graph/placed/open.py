@@ -24,6 +24,7 @@ from loopwright.graph.compile.model import random_array, seconds_of
 from loopwright.graph.network import Network, Value
 from loopwright.graph.open.link import LinkedFrame
 from loopwright.graph.open.model import OpenModel, ReadAt
+from loopwright.graph.open.source import OpenSource
 from loopwright.graph.placed.build import check_placed, gpu_steps, placement_of
 from loopwright.graph.placed.model import Placement
 from loopwright.graph.placed.path import GPU
@@ -194,6 +195,7 @@ def _sizes(whole: OpenLibrary, own: Library) -> Sizes:
 
 def open_placed_model(
     whole: OpenModel,
+    source: OpenSource,
     gpu: Target,
     read: ReadAt,
     sizes: Sequence[Mapping[str, int]],
@@ -201,8 +203,9 @@ def open_placed_model(
     policy: str,
     check: bool,
 ) -> OpenPlacedModel:
-    """A network of open sizes with a placement for each of some, by the times at these; with
-    `check`, results are compared. Raises `RangeError`, `BuildError`, `ModelError`."""
+    """A network of open sizes, made of a `source`, with a placement for each of some, by the times
+    at these; with `check`, results are compared. Raises `RangeError`, `BuildError`,
+    `ModelError`."""
     sized: dict[Sizes, SizedPlacement] = {}
     notes: dict[str, None] = dict.fromkeys(whole.notes)
     sources = []
@@ -210,7 +213,7 @@ def open_placed_model(
         own = whole.library.at(**values)
         number = whole.library.open_signature.program(values)
         network = whole.frames[number].work.network
-        work = read(whole.source.model, whole.source.inputs(values))
+        work = read(source.model, source.inputs(values))
         sources.append(work.source)
         work = replace(work, source=None)
         frame = SizedFrame(whole.linked[number], values, twins(work.network, network))
@@ -219,6 +222,6 @@ def open_placed_model(
         notes.update(dict.fromkeys(made.notes))
         sized[_sizes(whole.library, own)] = SizedPlacement(placement, steps, frame, network)
     model = OpenPlacedModel(whole, sized, tuple(notes))
-    for source in sources if check else ():
-        check_placed(model, source)
+    for one in sources if check else ():
+        check_placed(model, one)
     return model

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -65,15 +66,22 @@ def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     return tuple(visit.tokens), tuple(found)
 
 
-def with_numbers(tree: Tree, numbers: Mapping[int, Formula]) -> Tree:
-    """A tree with formulas in place of some numbers, by their places in what `structure` gives.
-    Loops that never run are left out."""
+def loads(kind: Sequence[Any]) -> list[Any]:
+    """`CLAMPED` or `PLAIN` for each load of a structure, in order."""
+    return [how for token, how in itertools.pairwise(kind) if token is Load]
+
+
+def with_numbers(
+    tree: Tree, numbers: Mapping[int, Formula], clamped: Collection[int] = ()
+) -> Tree:
+    """A tree with formulas in place of some numbers, by their places in what `structure` gives,
+    and loads that are `clamped`, by theirs in `loads`. Loops that never run are left out."""
     place = iter(range(1 << 62))
 
     def number(value: int) -> Any:
         return numbers.get(next(place), value)
 
-    changed: Tree = _Visit(number, prune=True)(tree)
+    changed: Tree = _Visit(number, prune=True, clamped=clamped)(tree)
     return changed
 
 
@@ -103,8 +111,9 @@ class _Visit:
     and means. Where it changes, it becomes the value of an index expression.
     """
 
-    def __init__(self, number: Number, prune: bool = False) -> None:
-        self.number, self.prune = number, prune
+    def __init__(self, number: Number, prune: bool = False, clamped: Collection[int] = ()) -> None:
+        self.number, self.prune, self.clamped = number, prune, clamped
+        self._load = itertools.count()
         self.tokens: list[Any] = []
         self._order: dict[Var, int] = {}
 
@@ -128,7 +137,8 @@ class _Visit:
             return self.number(x)
         if kind is Load:
             self.tokens += Load, CLAMPED if x.clamped else PLAIN
-            return Load(self(x.buffer), self(x.index), x.clamped)
+            clamped = (next(self._load) in self.clamped) or x.clamped
+            return Load(self(x.buffer), self(x.index), clamped)
         if names := _fields(kind):
             if isinstance(x, Expr) and kind is not Position:
                 return self._expression(x)

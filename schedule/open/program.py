@@ -21,6 +21,7 @@ from loopwright.schedule.open.numbers import (
     MOST_SIZES,
     PLAIN,
     at_sizes,
+    loads,
     structure,
     with_numbers,
     without_hints,
@@ -28,7 +29,8 @@ from loopwright.schedule.open.numbers import (
 from loopwright.schedule.open.prepared import check_prepared
 from loopwright.schedule.open.retarget import check_values, divides, retargeted
 from loopwright.schedule.open.unify import Structure, Unification, Unified, drawn
-from loopwright.schedule.program.nest import extent, in_place
+from loopwright.schedule.program.nest import extent, in_place, nests
+from loopwright.schedule.program.padding import pads_some
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch, unrolls
@@ -98,10 +100,6 @@ def _general(
     return rolled(workload, target, _finer(whole, target, sketch), sketch)
 
 
-_SERVES = ((CLAMPED, PLAIN), ("heap", "register"))
-"""Parts of a structure that serve where another one is."""
-
-
 @dataclass(eq=False)
 class _Known:
     """What is known of a sketch of a workload with dims, whatever the config."""
@@ -150,19 +148,21 @@ class _Opening(Unification):
         self.config, self.verified = config, False
         self.seen = _known(workload, target, self.sketch)
         self.open_sums = self._open_sums(workload.dims)
+        self.pads_some = pads_some(nests(workload.at(**made_for)))
+        self.clamped: set[int] = set()
         chosen = [n for _, choice in self.config.values for n in choice]
         super().__init__(workload.dims, made_for, chosen, known=getattr(workload, "parts", ()))
 
     def program(self) -> OpenProgram:
         own = self._lowered(self.made_for)
         box = self.unified([*self.seen.forms.values()])
-        tree = with_numbers(own, box.formulas)
+        tree = with_numbers(own, box.formulas, self.clamped)
         if not holds(at_sizes(without_hints(tree), grid(box.dims))):
             # Some size of the box is not right, so each tree is verified that is tried.
             self.verified = True
             self._found.clear()
             box = self.unified()
-            tree = with_numbers(own, box.formulas)
+            tree = with_numbers(own, box.formulas, self.clamped)
             if not holds(at_sizes(without_hints(tree), grid(box.dims))):
                 raise ConfigError(f"{self.config} leaves its buffers at some size")
         check_prepared(tree)
@@ -187,14 +187,19 @@ class _Opening(Unification):
         return structure(tree)
 
     def same(self, kind: Any) -> bool:
-        """Loads that leave a padded array at its own sizes may stay inside at others, and what
-        is too large for the stack at its own sizes may be small enough at others."""
+        """Loads that leave a padded array at its own sizes may stay inside at others. Where the
+        padded one may be another tensor, it is the other way round, too. What is too large for the
+        stack here may lie there at others."""
         if kind == self.kind:
             return True
-        pairs = zip(self.kind, kind)
-        return len(kind) == len(self.kind) and all(
-            ours == other or (ours, other) in _SERVES for ours, other in pairs
+        wider = [(CLAMPED, PLAIN), ("heap", "register")]
+        wider += [(PLAIN, CLAMPED)] if self.pads_some else []
+        fits = len(kind) == len(self.kind) and all(
+            ours == other or (ours, other) in wider for ours, other in zip(self.kind, kind)
         )
+        if fits and self.pads_some:
+            self.clamped.update(n for n, how in enumerate(loads(kind)) if how == CLAMPED)
+        return fits
 
     def _lowered(self, sizes: Mapping[str, int]) -> Tree:
         """The tree of the config at some sizes, loops that do not run included."""

@@ -20,6 +20,16 @@ def is_padding(nest: Nest) -> bool:
     return isinstance(body.y, Const) and box(body.cond, nest) is not None
 
 
+def pads_some(program: Program) -> bool:
+    """Return whether one padding has elements and another has none. At other sizes it may be the
+    other way round, as where each of two tensors is padded to the longer one."""
+    found = (box(n.body.cond, n) for n in program if is_padding(n) and isinstance(n.body, Select))
+    whole = {
+        all(span.count == extent(axis) for axis, span in spans.items()) for spans in found if spans
+    }
+    return len(whole) > 1
+
+
 def split_fill(nest: Nest, frame: bool = False, fills: bool = False) -> Program:
     """A predicated copy becomes a fill and a copy of the box that the predicate describes.
 

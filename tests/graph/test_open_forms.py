@@ -42,6 +42,16 @@ def test_values_may_follow_a_size_that_no_axis_has():
     check(values, (lw.dim("n", 1, 40), 3), lengths(1, 2, 3, 16, 39, 40))
 
 
+def test_a_size_of_one_has_the_steps_of_the_others():
+    def halves(x):
+        y = F.relu(F.conv2d(x, torch.ones(4, 3, 3, 3), torch.arange(4.0), stride=2, padding=1))
+        return y - y.mean((2, 3), keepdim=True)
+
+    sizes = [{"n": n, "h": h} for n, h in ((1, 1), (1, 2), (3, 1), (2, 3), (3, 16))]
+    built = check(halves, (lw.dim("n", 1, 3), 3, lw.dim("h", 1, 16), 8), sizes)
+    assert len(built.frames) == 1
+
+
 def test_values_are_divided_by_a_size():
     def shares(x):
         n = x.shape[0]
@@ -67,6 +77,31 @@ def test_what_begins_alike_at_all_sizes_is_a_result_of_the_size_of_the_call():
         return causal, causal @ x, causal[0], torch.eye(n), places[:, None].expand(-1, 3), x.T
 
     check(masks, (lw.dim("n", 1, 9), 3), lengths(1, 2, 7, 9))
+
+
+def test_two_tensors_are_padded_each_to_the_longer_one():
+    class Sums(torch.nn.Module):
+        def forward(self, x, y):
+            n, m = x.shape[1], y.shape[1]
+            most = max(n, m)
+            return F.pad(x, (0, 0, 0, most - n)) + F.pad(y, (0, 0, 0, most - m))
+
+    given = (
+        lw.tensor(name, (2, lw.dim(size, 1, 24), 4)) for name, size in (("x", "n"), ("y", "m"))
+    )
+    built = lw.build_model(Sums(), tuple(given), threads=1)
+    for n, m in ((1, 1), (24, 24), (24, 1), (1, 24), (12, 13), (13, 12)):
+        x, y = torch.randn(2, n, 4), torch.randn(2, m, 4)
+        torch.testing.assert_close(built(x, y), Sums()(x, y))
+
+
+def test_means_of_images_grow_to_their_size_where_some_fit_on_the_stack():
+    def beside(x):
+        means = x.mean((2, 3), keepdim=True)
+        return torch.cat([x, F.interpolate(means, size=x.shape[2:], mode="bilinear")], 1)
+
+    sizes = [{"h": h, "w": w} for h, w in ((4, 4), (24, 24), (20, 24), (24, 4), (21, 22))]
+    check(beside, (2, 4, lw.dim("h", 4, 24), lw.dim("w", 4, 24)), sizes)
 
 
 def test_rows_are_padded_to_a_multiple_and_cut_again():

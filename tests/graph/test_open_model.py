@@ -169,9 +169,12 @@ def test_a_library_is_exported_with_sizes_as_parameters(built, tmp_path):
     assert function(ctypes.c_int64(41), *pointers) != 0
 
 
-def test_a_library_goes_to_other_processes(built):
-    again, x = pickle.loads(pickle.dumps(built.library)), random(1, 9, 16)
-    np.testing.assert_array_equal(again(x)[0], built(x)[0])
+def test_a_model_goes_to_other_processes_and_so_does_its_library(built):
+    x = random(1, 9, 16)
+    for given in (built, built.library):
+        again = pickle.loads(pickle.dumps(given))
+        np.testing.assert_array_equal(again(x)[0], built(x)[0])
+    assert "program 1 of" in pickle.loads(pickle.dumps(built)).explain(n=9)
 
 
 def test_extents_that_are_quotients_of_a_size_are_followed():

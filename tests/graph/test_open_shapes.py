@@ -297,6 +297,23 @@ def test_a_dim_of_one_value_is_a_fixed_extent_to_torch():
 
 
 @pytest.mark.torch
+def test_names_of_axes_that_are_one_word_are_two_dims():
+    model = model_of(
+        [node("Relu", ["x"], ["y"]), node("Relu", ["z"], ["w"])],
+        {"x": ("n.1", 4), "z": ("n_1", 4)},
+        ("y", "w"),
+    )
+    built = lw.build_model(model, dims={"n.1": (1, 4), "n_1": (1, 6)}, threads=1)
+    assert [str(d) for d in built.library.dims] == ["n_1_: 1 to 4", "n_1: 1 to 6"]
+    assert [y.shape for y in built(random(2, 4), random(5, 4))] == [(2, 4), (5, 4)]
+
+
+def test_a_dim_whose_name_is_no_text_is_refused():
+    model = model_of([node("Relu", ["x"], ["y"])], {"x": ("n", 4)}, ["y"])
+    with pytest.raises(ModelError, match=r'3 is no name: give texts, {"batch": \(1, 512\)}'):
+        lw.build_model(model, dims={3: (1, 8)})
+
+
 def test_a_shape_in_place_of_a_tensor_of_torch_is_refused():
     torch = pytest.importorskip("torch")
     with pytest.raises(ModelError, match=r'the shape \(n, 3\).*give lw\.tensor\("x", \(n, 3\)\)'):

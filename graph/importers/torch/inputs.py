@@ -71,12 +71,28 @@ def fixed_shapes(program: Any) -> bool:
 
 def check_fixed(program: Any) -> None:
     """Raises `ModelError` for a program that takes tensors of several shapes."""
+    known = dim_names(program)
     for name, shape in zip(input_names(program), _shapes(program)):
-        if names := [str(n) for n in shape if not isinstance(n, int)]:
+        if names := [known.get(str(n), str(n)) for n in shape if not isinstance(n, int)]:
+            shown = ", ".join(known.get(str(n), str(n)) for n in shape)
             raise ModelError(
-                f"input {name} has the open shape {list(shape)}: give example inputs, or bounds "
+                f"input {name} has the open shape [{shown}]: give example inputs, or bounds "
                 f'for all sizes, e.g. dims={{"{names[0]}": (1, 512)}}'
             )
+
+
+def dim_names(program: Any) -> dict[str, str]:
+    """The names of the user's `torch.export.Dim`s, by torch's symbols. A program that was read
+    from a file has none."""
+    own = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
+    spaces = (getattr(getattr(x, "fake_mode", None), "shape_env", None) for x in own)
+    found: dict[str, str] = {}
+    for space in spaces:
+        symbols = getattr(space, "source_to_var", {})
+        for source, name in getattr(space, "source_name_to_debug_name", {}).items():
+            if source in symbols and name.isidentifier():
+                found[str(symbols[source])] = name
+    return found
 
 
 def arranged(program: Any, inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -43,6 +43,7 @@ _FIXED = (
     "the model for each size"
 )
 _ONE_SIZE = re.compile(r"\d+ not in VR\[(\d+), \1\]")
+_SOME_SIZES = re.compile(r"\d+ not in VR\[(\d+), (\w+)\]")
 _PACKED = (
     "; weights that torch.ao.quantization has packed cannot be exported: give the module as it "
     "was before, or an ONNX file that onnxruntime has quantized"
@@ -259,6 +260,7 @@ def _traced_open(
 def _why(error: Exception) -> str:
     """What torch says of a module that it cannot export, with a remedy where there is one."""
     why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
+    why = _SOME_SIZES.sub(r"the model takes \1 to \2 elements along an open axis", why)
     why += _PACKED if "PackedParams" in why else ""
     return why + _OF_DATA if "data-dependent" in why else why
 
