@@ -17,6 +17,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name, shape_of
 from loopwright.graph.importers.onnx.call import Array
 from loopwright.graph.importers.onnx.file import (
+    KnownArrays,
     OpenOnnx,
     inputs_of,
     is_zero,
@@ -202,7 +203,7 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
     # Of two sizes side by side, no number divides both.
     beside = [max(d.low, high - d.multiple) for d, high in zip(dims, most, strict=True)]
     sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, beside, *some)]
-    whole = OpenOnnx(model, weights_of(model.graph))
+    whole = OpenOnnx(model, KnownArrays(weights_of(model.graph)))
     while True:
         try:
             greatest = _folded(whole, values, _given(shapes, arrays, sizes[0]))

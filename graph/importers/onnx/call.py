@@ -61,10 +61,16 @@ def operator(*names: str, limit: str = "") -> Callable[[Rule], Rule]:
     return register
 
 
-class Weights:
-    """The arrays behind constant tensors, each array one tensor."""
+Scaled = tuple[int, tuple[int, ...], bytes]
+"""The id of an array, and the shape and the elements of factors."""
 
-    def __init__(self) -> None:
+
+class Weights:
+    """The arrays behind constant tensors, each array one tensor. Readings of one model at several
+    sizes share what they `scaled`."""
+
+    def __init__(self, scaled: dict[Scaled, tuple[Array, Array]] | None = None) -> None:
+        self._scaled = {} if scaled is None else scaled
         self.arrays: dict[Tensor, Array] = {}
         self._known: dict[int, Tensor] = {}
         self._said: dict[int, Array] = {}
@@ -76,6 +82,13 @@ class Weights:
             self._known[id(array)] = made
             self.arrays[made] = array
         return self._known[id(array)]
+
+    def scaled(self, array: Array, factor: Array) -> Array:
+        """An array times factors that broadcast, of the array's type."""
+        key = id(array), factor.shape, factor.tobytes()
+        if key not in self._scaled:  # which keeps the array, so no other one gets its id
+            self._scaled[key] = array, (array * factor).astype(array.dtype)
+        return self._scaled[key][1]
 
     def say(self, array: Array) -> None:
         """Note an array of one element that stands in a definition as a number."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
-from loopwright.graph.importers.onnx.call import SCANS, Array
+from loopwright.graph.importers.onnx.call import SCANS, Array, Scaled
 from loopwright.packages import optional
 from loopwright.paths import file_at
 
@@ -24,13 +24,21 @@ _OTHERS = (
 
 
 @dataclass(frozen=True, eq=False)
+class KnownArrays:
+    """The arrays of a model's weights, and what `Weights.scaled` made of them, which its readings
+    at several sizes share."""
+
+    weights: Mapping[str, Array]
+    scaled: dict[Scaled, tuple[Array, Array]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class OpenOnnx:
-    """A `ModelProto` of open axes, read at some of their sizes, which share the arrays of its
-    weights. `varying` names known values that are others at other sizes, so that each call
-    computes them."""
+    """A `ModelProto` of open axes, read at some of their sizes. `varying` names known values that
+    are others at other sizes, so that each call computes them."""
 
     model: Any
-    weights: Mapping[str, Array]
+    known: KnownArrays
     varying: frozenset[str] = frozenset()
 
 

@@ -38,7 +38,7 @@ from loopwright.graph.importers.onnx.call import (
     identifier,
 )
 from loopwright.graph.importers.onnx.checks import check_node, dtype_of_input, not_as_defined
-from loopwright.graph.importers.onnx.file import OpenOnnx, weights_of
+from loopwright.graph.importers.onnx.file import KnownArrays, OpenOnnx, weights_of
 from loopwright.graph.importers.onnx.fold import DRAWN, Marks, folded, marked
 from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.forms import check_form
@@ -330,11 +330,11 @@ def written(
     Raises `UnsupportedOperator`, which names the operator, and `ModelError`.
     """
     fixed = {n: x for n, x in _arrays(given).items() if not x.size}
-    weights = weights_of(model.graph) if whole is None else whole.weights
+    known = KnownArrays(weights_of(model.graph)) if whole is None else whole.known
     varying = None if whole is None else whole.varying
     while True:
         try:
-            return _written(model, inputs, given, fixed, weights, varying)
+            return _written(model, inputs, given, fixed, known, varying)
         except NotKnown as reason:
             more = {
                 n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
@@ -358,11 +358,11 @@ def _written(
     inputs: Sequence[Any],
     given: Mapping[str, Any],
     fixed: Mapping[str, Array],
-    weights: Mapping[str, Array],
+    arrays: KnownArrays,
     varying: Collection[str] | None,
 ) -> Written:
     versions = {("" if o.domain in _OWN else o.domain): o.version for o in model.opset_import}
-    graph = Graph(versions, varying=varying)
+    graph = Graph(versions, varying=varying, weights=Weights(arrays.scaled))
     tensors: dict[str, Tensor] = {}
     for value in inputs:
         kind = value.type.tensor_type
@@ -372,9 +372,9 @@ def _written(
         dtype = dtype_of_input(value.name, kind.elem_type)
         if value.name not in fixed:
             tensors[value.name] = Tensor(identifier(value.name), shape, dtype)
-    graph.marks.update(dict.fromkeys((*weights, *fixed), False))
+    graph.marks.update(dict.fromkeys((*arrays.weights, *fixed), False))
     try:
-        outputs = graph.run(model.graph, {**weights, **tensors, **fixed}, {})
+        outputs = graph.run(model.graph, {**arrays.weights, **tensors, **fixed}, {})
     except NotKnown as reason:
         needed = set(defined_by([reason.value], set()))
         reason.inputs = tuple(n for n, t in tensors.items() if t in needed)

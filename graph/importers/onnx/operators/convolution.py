@@ -148,7 +148,7 @@ def _scalable(
         factor = np.broadcast_to(factor, (channels,))
         shifted = summand if bias is None else bias * factor + summand
         shifted = np.ascontiguousarray(np.broadcast_to(shifted, (channels,))).astype(w.dtype)
-        return made((w * shaped(factor)).astype(w.dtype), shifted)
+        return made(call.weights.scaled(w, shaped(factor)), shifted)
 
     call.scaled[result] = scaled
     return result

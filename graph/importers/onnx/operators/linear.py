@@ -82,7 +82,7 @@ def _scalable(
 ) -> Tensor:
     """A product of two matrices, its columns times factors and plus summands."""
     if factor is not None and isinstance(b, np.ndarray):
-        b = (b * factor).astype(b.dtype)
+        b = call.weights.scaled(b, factor)
     left, right, own = call.as_tensor(a), call.as_tensor(b), dtype or str(a.dtype)
     if summand is None or not summand.any():
         return ops.matmul(left, right, accumulate=dtype or None)
