@@ -13,6 +13,7 @@ from loopwright.explore.significance import (
     Finalist,
     Order,
     Ratio,
+    doubt,
     fixed_order,
     judge,
     ratio,
@@ -257,9 +258,9 @@ def _disturbed(session: Session, finalists: Sequence[Finalist], others: float) -
     fastest = min(finalists, key=lambda f: f.cost, default=None)
     for f in finalists:
         if fastest and f.config == session.space.default:
-            found = ratio(f.seconds, fastest.seconds)
-            if found.vague:
-                return f"the speed-up, {found}, differed too much from round to round"
+            both = f.seconds, fastest.seconds
+            if why := doubt(*both):
+                return f"the speed-up, {ratio(*both)}, {why}"
     return ""
 
 

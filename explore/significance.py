@@ -21,7 +21,8 @@ MARGIN = 0.01
 """By as much a program may be slower than the fastest and be tied with it all the same: its own
 time differs as much from one process to the next, by where its code and data happen to lie."""
 WIDE = 1.2
-"""The ends of a ratio that is claimed are no farther apart, so that it is within 10 % of them."""
+"""The ends of a ratio that is claimed are no farther apart, so that it is within 10 % of them, as
+it is of the ratio of the costs."""
 FEWEST = 6
 """Rounds, of which a test can tell anything at that significance."""
 _EXACT = 50
@@ -38,11 +39,6 @@ class Ratio:
     value: float
     low: float
     high: float
-
-    @property
-    def vague(self) -> bool:
-        """Return whether it may be so far from what holds that it is not to be claimed."""
-        return self.high > WIDE * self.low
 
     def __format__(self, spec: str) -> str:
         value, low, high = (format(x, spec or ".2f") for x in (self.value, self.low, self.high))
@@ -143,6 +139,18 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
         rank = int((np.cumsum(ways) <= SIGNIFICANT * ways.sum()).sum())
     low, high = (means[rank - 1], means[-rank]) if rank else (-math.inf, math.inf)
     return Ratio(*(math.exp(x) for x in (float(np.median(means)), float(low), float(high))))
+
+
+def doubt(a: Sequence[float], b: Sequence[float]) -> str:
+    """Reason why the ratio of `a` to `b`, paired samples, is not to be claimed; nothing if it may
+    be. Other programs may slow one more than the other in most rounds, and then the faster quarter
+    of the samples shows another ratio, which is nearer to what holds."""
+    found, costs = ratio(a, b), typical(a) / typical(b)
+    if found.high > WIDE * found.low:
+        return "differed too much from round to round"
+    if abs(math.log(found.value / costs)) > math.log(WIDE) / 2:
+        return f"is {costs:.2f} by the faster calls, which were disturbed less"
+    return ""
 
 
 def _ways(ranks: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

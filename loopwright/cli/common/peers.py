@@ -22,7 +22,7 @@ from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget
 from loopwright.explore.finalize import CROWDED
 from loopwright.explore.result import Peer
-from loopwright.explore.significance import FEWEST, Ratio, ratio
+from loopwright.explore.significance import FEWEST, Ratio, doubt, ratio
 from loopwright.measure.machine import Neighbours
 from loopwright.measure.timing import Timer, Timing, in_rounds, typical
 
@@ -92,8 +92,8 @@ def judged(
     found = ratio(theirs, ours)
     if others > CROWDED:
         return None, f"no ratio, since other programs kept {others:.1f} cores busy that it needed"
-    if found.vague:
-        return None, f"no ratio, since times differed too much from round to round: {found}"
+    if why := doubt(theirs, ours):
+        return None, f"no ratio, since that, {found}, {why}"
     if found.low <= 1 <= found.high:
         return None, f"tied: {found}"
     return found, f"{found} times as fast"
