@@ -17,14 +17,10 @@ from loopwright.graph.importers.definitions import Written
 from loopwright.graph.importers.inputs import Inputs, arrays, by_name, shape_of
 from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
-from loopwright.graph.importers.reference import Reference, example_tensors
+from loopwright.graph.importers.reference import Reference, example_tensors, no_reference
 from loopwright.graph.importers.torch.inputs import arguments_of, input_names
 from loopwright.graph.importers.torch.program import structure_of, torch_program
 from loopwright.graph.importers.torch.to_onnx import onnx_of
-
-
-def _nothing() -> None:
-    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +33,7 @@ class Source:
     are nested as the model takes them, with these names in place of tensors."""
 
     module: Any = None
-    ask: Callable[[], Reference | str | None] = _nothing
+    ask: Callable[[], Reference | str | None] = no_reference
     structure: Callable[[Sequence[Any]], Any] | None = None
     outputs: tuple[str, ...] = ()
     examples: tuple[Any, ...] = ()
@@ -52,7 +48,7 @@ class Source:
 
     def for_calls(self) -> Source:
         """What calls need of it: the model itself may be as large as its weights."""
-        return replace(self, module=None, ask=_nothing, written=None)
+        return replace(self, module=None, ask=no_reference, written=None)
 
 
 def read_model(model: Any, inputs: Inputs = None) -> Source:

@@ -55,6 +55,10 @@ _SPREADS = (
 )
 
 
+def no_reference() -> None:
+    """No framework's results; a function with a name, which pickles."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """Inputs of a model, in order, and what the framework that it comes from gives."""

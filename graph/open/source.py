@@ -27,7 +27,7 @@ from loopwright.graph.importers.onnx.file import (
 )
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.onnx.operators.shapes import few
-from loopwright.graph.importers.reference import Reference
+from loopwright.graph.importers.reference import Reference, no_reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
 from loopwright.graph.importers.torch.inputs import (
@@ -46,10 +46,6 @@ Dims = Mapping[str, Any] | None
 Shape = tuple[int | Size, ...]
 
 _READ = 1  # sizes at which known values are compared, beside the least and the greatest two
-
-
-def _nothing() -> None:
-    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +67,7 @@ class OpenSource:
     shapes: Mapping[str, Shape]
     arrays: Mapping[str, Any]
     structure: Callable[[Sequence[Any]], Any] | None = None
-    reference: Callable[[], Reference | str | None] = _nothing
+    reference: Callable[[], Reference | str | None] = no_reference
     reference_at: Callable[[Mapping[str, int]], Reference | str] | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -86,7 +82,7 @@ class OpenSource:
 
     def for_calls(self) -> OpenSource:
         """What calls need of it: the model itself may be as large as its weights."""
-        return replace(self, model=None, reference=_nothing, reference_at=None)
+        return replace(self, model=None, reference=no_reference, reference_at=None)
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def judged(
     if others > CROWDED:
         return None, f"no ratio, since other programs kept {others:.1f} cores busy that it needed"
     if why := doubt(theirs, ours):
-        return None, f"no ratio, since that, {found}, {why}"
+        return None, f"no ratio, since {found} {why}"
     if found.low <= 1 <= found.high:
         return None, f"tied: {found}"
     return found, f"{found} times as fast"
