@@ -3,8 +3,8 @@
     python -m benchmarks.heuristics.mapping FOLDER [--models ours,counts,neighbours] [--seeds 5]
         [--gpus amd,nvidia] [--protocols random,program,suite] [--folds 10]
 
-FOLDER has `deeptune` and `clgen`. `ours` are trees over symbols, transfer and work-group size;
-`ours+clgen` learns from 2000 rows of synthetic kernels too; `counts` are trees without text;
+FOLDER has `deeptune` and `clgen`. `ours` are trees over symbols and counts; `ours+clgen` learns
+from 2000 rows of synthetic kernels too; `counts` are trees without text;
 `neighbours` are three nearest rows by counts; `majority` is the device that is best for most
 rows of the others; `lstm` is the published network, minutes a fold:
 `--models lstm --seeds 1 --gpus amd --protocols random --folds 1` trains it once, and judges the
@@ -39,12 +39,10 @@ def predicted(model: str, seen: Kernels, unseen: Kernels, seed: int, grouped: bo
         distance = ((logs[1][:, None] - logs[0]) / scale) ** 2
         near = np.argsort(distance.sum(axis=2), axis=1, kind="stable")[:, :3]
         return (seen.labels[near].mean(axis=1) > 0.5).astype(int)
+    texts = [seen.sources, unseen.sources]
     if model == "counts":
-        texts = [[""] * len(k.sources) for k in (seen, unseen)]
-        columns = slice(None)
-    else:
-        texts = [seen.sources, unseen.sources]
-        columns = slice(6, None)  # what is known beside the text
+        texts = [[""] * len(known) for known in texts]
+    columns = slice(6 if model == "lstm" else 0, None)  # the published one has no counts of code
     kind = "lstm" if model == "lstm" else "trees"
     weights = None if model == "lstm" else seen.weights
     made = SourceModel(kind, seed=seed)

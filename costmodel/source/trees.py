@@ -11,7 +11,7 @@ from loopwright.costmodel.model import Floats, Integers
 from loopwright.costmodel.models.gbt import booster_of_text, booster_to_text
 from loopwright.costmodel.source.batch import Batch
 
-_ROUNDS = 200
+_ROUNDS = 600
 _LIGHTER = 0.25  # a row of a group of n counts n to this power less: large ones would decide all
 _SHAPE = {
     "objective": "multi:softprob",
