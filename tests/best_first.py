@@ -1,4 +1,4 @@
-"""Best-first search: the decoder that finds every sequence in exact order, to compare others with."""
+"""Best-first search: the decoder that finds sequences in exact order, to compare others with."""
 
 from __future__ import annotations
 
