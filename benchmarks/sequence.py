@@ -25,7 +25,7 @@ from suites.drawn import drawn
 from suites.row import Row
 
 from loopwright.costmodel.models.file import StoredModel
-from loopwright.costmodel.sequence.examples import Group, scored
+from loopwright.costmodel.sequence.examples import Group, weighted
 from loopwright.costmodel.sequence.grammar import Grammar
 from loopwright.explore.strategies.encoded_space import EncodedSpace, Points, distinct
 from loopwright.explore.strategies.features import Features
@@ -57,6 +57,8 @@ KEPT = 256
 """Best points of a workload that are kept."""
 SEED = 44
 """Seed of the workloads; those that judge a model are drawn by others."""
+TEMPERATURE = 0.3
+"""T: a config whose score is lower by as much has 1/e of the weight of the best."""
 
 
 def machine(name: str, number: int) -> Target:
@@ -118,7 +120,8 @@ def groups(name: str, workloads: int, keep: Path | None, processes: int) -> Iter
         found = pool.map(functools.partial(one, name, keep), jobs)
         for (number, row), (points, scores) in zip(jobs, found, strict=True):
             grammar = Grammar(the_space(row, name, number))
-            yield scored(grammar, [grammar.sequence(p) for p in points.tolist()], scores)
+            weights = np.exp((scores - scores.max()) / TEMPERATURE)
+            yield weighted(grammar, [grammar.sequence(p) for p in points.tolist()], weights)
             if (number + 1) % 50 == 0:
                 seconds = f"{time.monotonic() - start:.0f} s"
                 click.echo(f"{name}: {number + 1} workloads, {seconds}", err=True)

@@ -30,9 +30,14 @@ def load(path: str | os.PathLike[str]) -> Library:
     if isinstance(path, str | os.PathLike) and Path(path).suffix != ".so":
         raise LibraryError(f"{shown(path)}: give the file that ends in .so")
     path = file_at(path, "the library", LibraryError)
-    code = _read_code(path)
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        raise LibraryError(f"{path}: cannot read the library: {why(error)}") from error
     manifest = check_manifest(path, code)
-    _check_architecture(path, manifest["target"]["architecture"])
+    made_for, here = manifest["target"]["architecture"], architecture()
+    if made_for != here:
+        raise LibraryError(f"{path} was made for {made_for}; this machine is {here}")
     read = OpenSignature.from_json if "dims" in manifest["signature"] else Signature.from_json
     signature = read(manifest["signature"])
     features = tuple(manifest["target"]["cpu_features"])
@@ -82,18 +87,6 @@ def _loadable(path: Path, code: bytes) -> Iterator[Path]:
         copy = folder / path.name
         copy.write_bytes(code)
         yield copy
-
-
-def _read_code(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise LibraryError(f"{path}: cannot read the library: {why(error)}") from error
-
-
-def _check_architecture(path: Path, made_for: str) -> None:
-    if made_for != (here := architecture()):
-        raise LibraryError(f"{path} was made for {made_for}; this machine is {here}")
 
 
 def _check_features(path: Path, features: tuple[str, ...]) -> None:

@@ -57,7 +57,9 @@ def resolve(target: str | Mapping[str, Any] | Target, threads: int | None = None
     Raises `TargetError` for anything else.
     """
     if isinstance(target, Target):
-        return target if threads is None or target.gpu else _with_threads(target, threads)
+        if threads is None or target.gpu:
+            return target
+        return replace(target, threads=_checked(threads))
     if isinstance(target, str):
         if target in GPU_KINDS:
             return this_gpu(target)
@@ -105,10 +107,6 @@ def cpu_features(target: Target) -> tuple[str, ...]:
     names = _X86 | _IMPLIED if architecture(target.triple) == "x86_64" else _ARM
     has = llvm.features_among(names, target.triple, target.mcpu, target.features)
     return tuple(word for llvm, word in names.items() if llvm in has)
-
-
-def _with_threads(target: Target, threads: int) -> Target:
-    return replace(target, threads=_checked(threads))
 
 
 def _checked(threads: int | None) -> int:

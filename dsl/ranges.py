@@ -61,8 +61,8 @@ def infer(
         index = p.position.plain()
         if index is None or p.guarded:
             continue
-        with _placed(p):
-            part = _reads_part(index, p.extent, declared)
+        with _placed(p):  # of an index that is declared to read the beginning of an axis alone
+            part = declared.get(index, p.extent) < p.extent
         if not part:
             _agree(evidence, index, p.extent, p)
     order = list(dict.fromkeys([*axes, *indices_in(body)]))
@@ -94,11 +94,6 @@ def _declare(
             _agree(evidence, index, index.extent, f"its declaration {index}={index.extent}")
     for axis, (index, extent) in enumerate(zip(axes, shape or ())):
         _agree(evidence, index, extent, f"axis {axis} of {name}")
-
-
-def _reads_part(index: Index, extent: int, declared: Mapping[Index, int]) -> bool:
-    """Return whether an index is declared to read the beginning of an axis alone."""
-    return declared.get(index, extent) < extent
 
 
 def _agree(evidence: _Evidence, index: Index, extent: int, place: _Position | str) -> None:

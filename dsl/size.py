@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from loopwright.dsl.errors import NotationError, RangeError, ShapeError, UndecidedError
 from loopwright.dsl.index import Affine, Index, IndexExpr, Quotient, as_affine, position
+
+_Value = TypeVar("_Value")
 
 _TRIED = 1 << 20  # values of dims that are tried one by one
 
@@ -29,6 +31,11 @@ class Dim:
     low: int
     high: int
     multiple: int = 1
+
+    @property
+    def values(self) -> range:
+        """All values that it takes, in order."""
+        return range(self.low, self.high + 1, self.multiple)
 
     def check(self, value: int, source: str) -> None:
         """Raise `RangeError` unless `value`, which `source` gave, is allowed."""
@@ -72,12 +79,6 @@ class Size:
         quotient, rest = divmod(extent - self.form.const, self.form.terms[0][1])
         (known,) = self.dims
         return known, None if rest else quotient
-
-    def renamed(self, names: Mapping[str, str]) -> Size:
-        """The same size with other names of dims."""
-        form = self.form.replace(lambda i: Index(names[i.name]))
-        dims = tuple(Dim(names[d.name], d.low, d.high, d.multiple) for d in self.dims)
-        return Size(form, dims)
 
     def __add__(self, other: Size | int) -> Size | int:
         return _reduced(self._with(other, lambda a, b: a + b))
@@ -144,7 +145,7 @@ class Size:
         """The least and the greatest value, inclusive; bounds of them where dims have too many
         values to try and stand in a quotient."""
         used = [d for d in self.dims if Index(d.name) in set(self.form.indices())]
-        steps = [range(d.low, d.high + 1, d.multiple) for d in used]
+        steps = [d.values for d in used]
         if any(not isinstance(atom, Index) for atom, _ in self.form.terms):
             if math.prod(len(s) for s in steps) > _TRIED:
                 return _interval(self.form, {Index(d.name): d for d in used})
@@ -228,6 +229,11 @@ def merged(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def check_dims(*extents: Size | int) -> None:
     """`RangeError` if extents have dims of one name with two meanings."""
     merged(tuple(d for extent in extents if isinstance(extent, Size) for d in extent.dims))
+
+
+def named(dims: Sequence[Dim], values: Sequence[_Value]) -> dict[str, _Value]:
+    """Values of dims, in their order, by name."""
+    return {d.name: value for d, value in zip(dims, values, strict=True)}
 
 
 def chosen(dims: tuple[Dim, ...], sizes: Mapping[str, Any], source: str) -> dict[str, int]:

@@ -71,6 +71,16 @@ def map_leaves(
     return rebuild(expr, lambda child: map_leaves(child, read, index))
 
 
+def map_reads(expr: Expr, read: Callable[[Read], Expr]) -> Expr:
+    """The same expression with its reads replaced."""
+    return map_leaves(expr, read, lambda index: index)
+
+
+def map_subscripts(expr: Expr, index: Callable[[Affine], Affine]) -> Expr:
+    """The same expression with its subscripts and its index values replaced."""
+    return map_leaves(expr, lambda r: Read(r.tensor, tuple(map(index, r.index))), index)
+
+
 def widened(x: Expr, dtype: str) -> Expr:
     """An expression of a narrower floating type with everything worked out in a wider one:
     `A[i] * B[i]  ↦  cast(A[i]) * cast(B[i])`. Only what is cast outright is rounded as before."""

@@ -20,7 +20,7 @@ from loopwright.dsl.serial import Names, tensor_from_json, tensor_to_json
 from loopwright.dsl.show import show_definition, show_tensor
 from loopwright.dsl.size import Dim, Size, chosen, dim, extent_at, merged, solved
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.traversal import children, map_leaves, rebuild, walk
+from loopwright.dsl.traversal import children, map_reads, rebuild, walk
 from loopwright.dsl.words import brief, html_table
 
 SCHEMA = 1
@@ -332,7 +332,7 @@ def _copied(
             axes, reduce = (
                 tuple(Index(i.name, extent(i.extent)) for i in part) for part in (d.axes, d.reduce)
             )
-            body = map_leaves(d.body, lambda r: Read(copies[r.tensor], r.index), lambda a: a)
+            body = map_reads(d.body, lambda r: Read(copies[r.tensor], r.index))
             copy.definition = Definition(axes, reduce, d.reducer, _resized(body, extent))
     return copies
 

@@ -202,8 +202,7 @@ def algorithm_1(
       n_trials ← n_trials + b
     s* ← argmin of c over D
     """
-    costs = [session.cost(m.config) for m in earlier]
-    tuner.tell([m.config for m in earlier], costs, [m.facts for m in earlier])
+    tuner.tell(*session.told(earlier))
     while left := session.trials_left:
         b = batch or min(max(int(SHARE * len(session.history)), tuner.strategy.least), MOST)
         with session.watch.part("choosing"):
@@ -212,8 +211,7 @@ def algorithm_1(
         measured = session.measure(configs)
         with session.watch.part("learning"):
             session.update("learning")
-            costs = [m.cost for m in measured]
-            tuner.tell([m.config for m in measured], costs, [m.facts for m in measured])
+            tuner.tell(*session.told(measured))
         if tuner.exhausted:
             return "the space is exhausted"
     return f"budget of {session.budget} used"

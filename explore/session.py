@@ -99,6 +99,13 @@ class Session:
 
     # ---- the work ----
 
+    def told(
+        self, measured: Sequence[Measurement]
+    ) -> tuple[list[Config], list[float], list[Facts]]:
+        """Configs, costs and facts of measurements, as `Tuner.tell` takes them."""
+        costs = [self.cost(m.config) for m in measured]
+        return [m.config for m in measured], costs, [m.facts for m in measured]
+
     def resume(self) -> list[Measurement]:
         """Measurements of this workload by earlier sessions on this machine and threads."""
         if self.store is None:

@@ -215,17 +215,14 @@ def _tune_both(
     return EitherTuned(parts)
 
 
-_GPU_SIZES = 4
-
-
 def _of_gpu(
     workload: Workload, sizes: Sequence[Mapping[str, int]] | None
 ) -> Sequence[Mapping[str, int]]:
     """Sizes of the libraries of a GPU: those given, or the greatest and some smaller ones."""
-    from loopwright.schedule.open.cover import spread
+    from loopwright.schedule.open.cover import gpu_sizes
 
     if not workload.dims:
         return [{}]
     if sizes is not None:
         return list({tuple(each[d.name] for d in workload.dims): each for each in sizes}.values())
-    return list(spread(workload.dims))[:_GPU_SIZES]
+    return gpu_sizes(workload.dims)

@@ -39,6 +39,11 @@ _OfAnnealing = tuple[EncodedSpace, np.random.Generator, CostModel, Features, Sch
 """The arguments of `Annealing`, and of strategies made of it."""
 
 STRATEGIES = ("annealing", "transfer", "sampled", "random", "grid", "genetic")
+_BASELINES: dict[str, type[Strategy]] = {
+    "random": RandomSearch,
+    "grid": GridSearch,
+    "genetic": Genetic,
+}
 MODELLED = ("annealing", "transfer")
 """Strategies that ask a cost model."""
 SOURCES = {"source": SourceText, "source-lstm": SourceSymbols}
@@ -155,8 +160,8 @@ class Tuner:
                 self.strategy = make(*given, proposer, **ranker)
         elif strategy == "sampled":
             self.strategy = _sampled(encoded, rng, proposer, base)
-        elif isinstance(strategy, str) and strategy in (baselines := _baselines()):
-            self.strategy = baselines[strategy](encoded, rng)
+        elif isinstance(strategy, str) and strategy in _BASELINES:
+            self.strategy = _BASELINES[strategy](encoded, rng)
         else:
             raise TuningError(f"strategy = {strategy!r}: use one of {', '.join(STRATEGIES)}")
 
@@ -266,7 +271,3 @@ def _sampled(
     if judge is None:
         return Sampled(encoded, rng, proposer)
     return Judged(encoded, rng, proposer, judge)
-
-
-def _baselines() -> dict[str, type[Strategy]]:
-    return {"random": RandomSearch, "grid": GridSearch, "genetic": Genetic}

@@ -31,12 +31,11 @@ from loopwright.graph.placed.model import PlacedModel
 from loopwright.graph.placed.open import OpenPlacedModel, open_placed_model
 from loopwright.graph.placed.targets import given_targets
 from loopwright.graph.tasks import Work
-from loopwright.schedule.open.cover import spread
+from loopwright.schedule.open.cover import gpu_sizes
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation
 from loopwright.transfer.records.lookup import POLICIES
 
-_GPU_SIZES = 4
 _PATIENCE = 2.0
 """Seconds that a build takes before a terminal shows what goes on."""
 
@@ -119,7 +118,7 @@ def build_model(  # noqa: PLR0913 - what users choose
             if gpu is None:
                 return whole
             say("timing steps on both devices")
-            wanted = sizes or list(spread(source.dims))[:_GPU_SIZES]
+            wanted = sizes or gpu_sizes(source.dims)
             read = _reader(machine, layout, word)
             return open_placed_model(whole, source, gpu, read, wanted, records, policy, check)
         work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)

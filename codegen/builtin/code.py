@@ -64,8 +64,8 @@ class Code:
     `homes` are the registers of its vectors that register tiles may have.
     """
 
-    vectors: VectorSet = AVX2
-    homes: int = AVX2.homes[0]
+    vectors: VectorSet
+    homes: int
     text: bytearray = field(default_factory=bytearray)
     symbols: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[int, str]] = field(default_factory=list)

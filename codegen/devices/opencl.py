@@ -14,7 +14,7 @@ import numpy as np
 
 from loopwright.codegen.devices.code import GpuCode, Plan
 from loopwright.codegen.devices.device import DeviceProgram, Memory
-from loopwright.codegen.library.arrays import Array
+from loopwright.codegen.library.arrays import Array, as_bytes
 from loopwright.dsl.errors import BuildError, DeviceLostError, LibraryError, TargetError
 from loopwright.packages import optional
 
@@ -79,11 +79,11 @@ class OpenClProgram(DeviceProgram):
 
     def write(self, memory: Memory, array: Array) -> None:
         with _failures():
-            self._cl.enqueue_copy(self._queue, memory, _bytes(array), is_blocking=True)
+            self._cl.enqueue_copy(self._queue, memory, as_bytes(array), is_blocking=True)
 
     def read(self, memory: Memory, array: Array) -> None:
         with _failures():
-            self._cl.enqueue_copy(self._queue, _bytes(array), memory, is_blocking=True)
+            self._cl.enqueue_copy(self._queue, as_bytes(array), memory, is_blocking=True)
 
     def run(self, function: str, arguments: Sequence[Memory], stream: int | None = None) -> None:
         assert stream is None, "streams are CUDA's"
@@ -142,10 +142,6 @@ def _compiled(source: str) -> dict[str, Any]:
             return {kernel.function_name: kernel for kernel in program.all_kernels()}
     except cl.Error as error:
         raise BuildError(f"{device().name} could not compile the kernels: {error}") from error
-
-
-def _bytes(array: Array) -> Any:
-    return array.reshape(-1).view(np.uint8)
 
 
 @contextlib.contextmanager

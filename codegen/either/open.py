@@ -18,9 +18,9 @@ from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library import calls, foreign
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.open.library import OpenLibrary
-from loopwright.costmodel.models.time_model import TimeModel
+from loopwright.costmodel.models.time_model import TimeModel, inputs_of_call
 from loopwright.dsl.errors import ShapeError
-from loopwright.dsl.size import Dim
+from loopwright.dsl.size import Dim, named
 from loopwright.dsl.words import assigned, html_table
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.unify import drawn
@@ -190,7 +190,8 @@ class OpenEither:
         was not asked, as no GPU takes such sizes."""
         if sizes in self.costs.known or self.costs.kernel is None:
             return self.costs.known.get(sizes)
-        return float(self.costs.kernel.predict([_row(self._workload, self.dims, sizes)])[0])
+        inputs = inputs_of_call(self._workload, named(self.dims, sizes))
+        return float(self.costs.kernel.predict([inputs])[0])
 
     def _moved(self, own: Sizes, values: Mapping[str, int], there: set[str]) -> Sum:
         """The sum of a library of the GPU, which moves as many bytes as the call has."""
@@ -209,8 +210,7 @@ class OpenEither:
         return replace(whole, transfers=moved)
 
     def _shown(self) -> str:
-        names = [d.name for d in self.dims]
-        return "; ".join(assigned(dict(zip(names, own, strict=True))) for own in self.gpus)
+        return "; ".join(assigned(named(self.dims, own)) for own in self.gpus)
 
     def __repr__(self) -> str:
         return f"<OpenEither {self.cpu.open_signature}; GPU: {self._shown()}>"
@@ -225,12 +225,6 @@ def _place(x: Any) -> Any:
     return _There(shape) if foreign.on_gpu(x) else shape
 
 
-def _row(workload: Workload, dims: Sequence[Dim], sizes: Sizes) -> list[float]:
-    """Inputs of NN+C: the sizes, and c, the number of operations."""
-    at = workload.at(**{d.name: n for d, n in zip(dims, sizes, strict=True)})
-    return [*map(float, sizes), float(max(1, at.flops))]
-
-
 def joined(cpu: OpenLibrary, gpus: Mapping[Sizes, GpuLibrary]) -> OpenEither:
     """The libraries with their costs, measured now on arrays of ones."""
     workload, dims = Workload.from_json(cpu.origin.extra["workload"]), cpu.dims
@@ -239,12 +233,14 @@ def joined(cpu: OpenLibrary, gpus: Mapping[Sizes, GpuLibrary]) -> OpenEither:
         most = [max(own[k] for own in gpus) for k in range(len(dims))]
         box = [replace(d, high=n) for d, n in zip(dims, most, strict=True)]
         wanted.update(dict.fromkeys(drawn(box, _DRAWN)))
-    named = [{d.name: n for d, n in zip(dims, s, strict=True)} for s in wanted]
-    sums = {s: measured_call(cpu._at(values)) for s, values in zip(wanted, named, strict=True)}
+    all_values = [named(dims, sizes) for sizes in wanted]
+    sums = {
+        s: measured_call(cpu._at(values)) for s, values in zip(wanted, all_values, strict=True)
+    }
     kernel = None
     if len(sums) > len(gpus):
         kernel = TimeModel([*(d.name for d in dims), "c"])
-        rows = [_row(workload, dims, s) for s in sums]
+        rows = [inputs_of_call(workload, values) for values in all_values]
         kernel.fit(rows, [max(each.kernel, 1e-9) for each in sums.values()])
     program, few = next(iter(gpus.values()))._running, np.ones(1, np.float32)
     costs = OpenCosts(

@@ -20,7 +20,7 @@ from loopwright.codegen.library.calls import Located, Slot
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.plan import ARENA, ARGUMENTS
 from loopwright.codegen.library.signature import Parameter
-from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
+from loopwright.codegen.library.torch_tensors import given_back
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,14 @@ class PlacedLibrary:
         call = PartialCall(self.cpu._loaded, addresses(self.cpu, given, made), extents)
         with self._lock:
             run = self._run
-            spaces = [run.arena, run.arena, *(_bytes(array) for array, _, _ in (*given, *made))]
+            spaces = [
+                run.arena,
+                run.arena,
+                *(arrays.as_bytes(array) for array, _, _ in (*given, *made)),
+            ]
             for work in run.steps:
                 work(call, spaces)
-        results = tuple(array for array, _, _ in made)
-        if any_tensor(inputs):
-            results = tuple(map(to_torch, results))
-        return results[0] if len(results) == 1 else results
+        return given_back(tuple(array for array, _, _ in made), inputs)
 
     @functools.cached_property
     def _run(self) -> _Run:
@@ -185,7 +186,3 @@ def addresses(cpu: Library, given: list[Located], made: list[Located]) -> tuple[
 def movable(space: int, inputs: int) -> bool:
     """Return whether a place may be written to: in the arena, or in an output."""
     return space == ARENA or space >= ARGUMENTS + inputs
-
-
-def _bytes(array: Array) -> Array:
-    return array.reshape(-1).view(np.uint8)

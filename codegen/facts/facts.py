@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
@@ -73,7 +74,7 @@ def facts_of(code: bytes) -> Facts:
 
 def _cpu_facts(functions: Sequence[Function]) -> dict[str, int]:
     loops = [loop for function in functions for loop in function.loops]
-    inner = max(loops, key=_weight, default=_NOTHING)
+    inner = max(loops, key=_WORK, default=_NOTHING)
     return {
         "stack_bytes": max((f.stack_bytes for f in functions), default=0),
         "instructions": sum(f.whole.instructions for f in functions),
@@ -92,11 +93,8 @@ def _cpu_facts(functions: Sequence[Function]) -> dict[str, int]:
 
 
 _NOTHING = Run(*(0 for _ in fields(Run)))
-
-
-def _weight(loop: Run) -> tuple[int, int, int]:
-    """Work of an iteration of a loop: where most is done, most time is."""
-    return loop.multiply_adds, loop.vectors, loop.instructions
+_WORK = operator.attrgetter("multiply_adds", "vectors", "instructions")
+"""Work of an iteration of a loop: where most is done, most time is."""
 
 
 def _gpu_facts(code: GpuCode) -> Facts:

@@ -13,7 +13,7 @@ from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.calls import Slot
 from loopwright.codegen.library.library import Library, Sources
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
-from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
+from loopwright.codegen.library.torch_tensors import given_back
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 
 
@@ -64,12 +64,7 @@ class GpuLibrary(Library):
         program = self._running
         call = self._prepared_call(program, inputs, out, fill=False)
         call()
-        results = call.outputs
-        if out is not None:
-            return out
-        if any_tensor(inputs):
-            results = tuple(map(to_torch, results))
-        return results[0] if len(results) == 1 else results
+        return given_back(call.outputs, inputs) if out is None else out
 
     def _call_on_device(self, package: foreign.Package, inputs: Sequence[Any], out: Any) -> Any:
         program = self._running.on(package.device)

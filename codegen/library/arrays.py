@@ -44,6 +44,11 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> tuple[
     return np.ndarray(shape, dtype, buffer, start), at + start
 
 
+def as_bytes(array: Array) -> Array:
+    """The bytes of a dense array, on its memory."""
+    return array.reshape(-1).view(np.uint8)
+
+
 def aligned_copy(array: Array) -> Array:
     """A copy that begins at a multiple of `ALIGNMENT`."""
     copy = aligned(array.shape, array.dtype, array.nbytes)[0]

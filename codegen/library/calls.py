@@ -172,8 +172,9 @@ def place_outputs(
     They differ where an array overlaps an input, or is misaligned: a temporary is written then,
     to be copied. Raises `ShapeError` where two outputs overlap.
     """
-    if len(given) > 1:
-        _check_apart(given, slots)
+    for i, slot in enumerate(slots[1:], 1):
+        if _touches(given[i], given[:i]):
+            raise ShapeError(f"output {slot.name} overlaps another output")
     return [
         slot.make() if one[1] % slot.itemsize or _touches(one, inputs) else one
         for slot, one in zip(slots, given)
@@ -186,12 +187,6 @@ def _touches(one: Located, others: Sequence[Located]) -> bool:
         if start < stop and begin < end:
             return True
     return False
-
-
-def _check_apart(outputs: Sequence[Located], slots: Sequence[Slot]) -> None:
-    for i, slot in enumerate(slots):
-        if _touches(outputs[i], outputs[:i]):
-            raise ShapeError(f"output {slot.name} overlaps another output")
 
 
 class Call:

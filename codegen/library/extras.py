@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loopwright.codegen.library.export import write_together
-from loopwright.codegen.library.header import C_TYPES, MADE_BY, Names
+from loopwright.codegen.library.header import C_TYPES, MADE_BY, parameter_names
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.dsl.errors import LibraryError
 from loopwright.version import __version__
@@ -59,7 +59,7 @@ Libs: -L${{libdir}} -l:{name}.so -Wl,-rpath,${{libdir}}
 
 def cpp_header(name: str, signature: Signature) -> str:
     """The text of NAME.hpp: the functions of NAME.h for views, with exceptions."""
-    names = Names.choose(signature).of
+    names = parameter_names(signature)
 
     def view(p: Parameter) -> str:
         const = "" if p in signature.outputs else "const "

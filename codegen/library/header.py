@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from loopwright.c_names import as_identifier, is_variable, why_no_function
@@ -51,24 +50,18 @@ def check_name(name: str, suffix: str = ".so") -> None:
     )
 
 
-@dataclass(frozen=True)
-class Names:
-    """Names of the parameters in C; two Python names may need the same one."""
-
-    of: dict[str, str]
-
-    @staticmethod
-    def choose(signature: Signature) -> Names:
-        """Names that are legal, distinct, and as near as can be to those in Python."""
-        taken = ("prepared", "status", "threads", "pointers", "arrays", "stream", "block")
-        chosen = dict.fromkeys(taken, "")
-        for p in (*signature.inputs, *signature.outputs):
-            name = re.sub(r"\W", "_", p.name, flags=re.ASCII)
-            name = name if is_variable(name) else f"x_{name}"
-            while name in chosen.values() or name in chosen:
-                name += "_"
-            chosen[p.name] = name
-        return Names(chosen)
+def parameter_names(signature: Signature) -> dict[str, str]:
+    """Names of the parameters in C by those in Python: legal, distinct, as near as can be to
+    these, and none that the functions use themselves."""
+    taken = ("prepared", "status", "threads", "pointers", "arrays", "stream", "block")
+    chosen = dict.fromkeys(taken, "")
+    for p in (*signature.inputs, *signature.outputs):
+        name = re.sub(r"\W", "_", p.name, flags=re.ASCII)
+        name = name if is_variable(name) else f"x_{name}"
+        while name in chosen.values() or name in chosen:
+            name += "_"
+        chosen[p.name] = name
+    return chosen
 
 
 def public_symbols(name: str, signature: Signature) -> tuple[str, ...]:
@@ -137,7 +130,7 @@ class Functions:
 
     def __init__(self, name: str, signature: Signature) -> None:
         check_name(name)
-        self.name, self.signature, self.names = name, signature, Names.choose(signature).of
+        self.name, self.signature, self.names = name, signature, parameter_names(signature)
         everything = (*signature.inputs, *signature.outputs)
         self.whole = self._prototype(name, everything)
         self.prepare = self._prototype(f"{name}_prepare", signature.constant_inputs, "prepared")

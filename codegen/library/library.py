@@ -17,7 +17,7 @@ from loopwright.codegen.library.calls import Call, Located, Slot
 from loopwright.codegen.library.linker import link
 from loopwright.codegen.library.loading import loaded
 from loopwright.codegen.library.signature import Origin, Parameter, Signature
-from loopwright.codegen.library.torch_tensors import any_tensor, to_torch
+from loopwright.codegen.library.torch_tensors import given_back
 from loopwright.codegen.processors import missing_features
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 from loopwright.dsl.words import brief, html_table
@@ -147,10 +147,7 @@ class Library:
         pointers, keep = self._pointers(taken, made)
         self._run("main", pointers)
         del keep  # the arrays prepared for this call, until now
-        results = tuple(a for a, _, _ in made)
-        if any_tensor(inputs):
-            results = tuple(map(to_torch, results))
-        return results[0] if len(results) == 1 else results
+        return given_back(tuple(a for a, _, _ in made), inputs)
 
     def _into(self, out: Any, taken: list[Located]) -> Any:
         wanted = calls.take_outputs(out, self._outputs)

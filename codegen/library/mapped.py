@@ -8,6 +8,7 @@ of data: addresses in the pool, and the number of threads of this library alone.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 import weakref
 from collections.abc import Sequence
@@ -130,14 +131,10 @@ class MappedBinary(Binary):
             ctypes.c_int64.from_address(self._data + _SLOTS[slot]).value = value
 
 
-_loaded: list[Binary] = []
-
-
+@functools.cache
 def _runtime() -> Binary:
     """The run-time of all mapped code of this process."""
-    if not _loaded:
-        _loaded.append(Binary(host_library(), {}))
-    return _loaded[0]
+    return Binary(host_library(), {})
 
 
 def _read(code: bytes) -> tuple[bytes, dict[str, int], list[tuple[int, str]]]:

@@ -40,6 +40,13 @@ def to_numpy(x: Any) -> Any:
         ) from error
 
 
+def given_back(results: tuple[Any, ...], inputs: Iterable[Any]) -> Any:
+    """The results of a call, as tensors of torch's where an input is one; one of them alone."""
+    if any_tensor(inputs):
+        results = tuple(map(to_torch, results))
+    return results[0] if len(results) == 1 else results
+
+
 def to_torch(x: Any) -> Any:
     """A NumPy array as a tensor on its memory."""
     torch = sys.modules["torch"]

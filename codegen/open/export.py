@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loopwright.c_names import is_variable
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
 from loopwright.codegen.library.export import check_place, write_linked
-from loopwright.codegen.library.header import Functions, Names
+from loopwright.codegen.library.header import Functions, parameter_names
 from loopwright.codegen.library.manifest import describe
 from loopwright.codegen.library.signature import Signature
 from loopwright.codegen.open.plan import FUNCTIONS, expression
@@ -53,7 +53,8 @@ class OpenFunctions(Functions):
             whole.prepared,
             whole.threads,
         )
-        taken = set(Names.choose(plain).of.values()) | set(Names.choose(plain).of)
+        names = parameter_names(plain)
+        taken = {*names, *names.values()}
         self.of_dim = {d.name: _free(d.name, taken) for d in signature.dims}
         self.sizes = tuple(self.of_dim.values())
         super().__init__(name, plain)

@@ -16,7 +16,7 @@ from loopwright.codegen.library.calls import Call
 from loopwright.codegen.library.library import Library, Sources
 from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.signature import OpenSignature
-from loopwright.costmodel.models.time_model import TimeModel
+from loopwright.costmodel.models.time_model import TimeModel, inputs_of_call
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.size import Dim, chosen
 from loopwright.dsl.words import assigned
@@ -45,10 +45,7 @@ class Choice:
     seconds: Mapping[int, float]
 
     def __str__(self) -> str:
-        box = ", ".join(
-            f"{name} from {low} to {high}"
-            for name, (low, high) in zip(self.sizes, self.rule.bounds, strict=True)
-        )
+        box = self.rule.box(self.sizes)
         lines = [f"{assigned(self.sizes)}: program {self.rule.program}, which is chosen for {box}"]
         if self.program:
             own = "; ".join(
@@ -184,8 +181,8 @@ class OpenLibrary(Library):
         times = self.origin.extra.get("times")
         seconds: dict[int, float] = {}
         if times:
-            work = Workload.from_json(self.origin.extra["workload"]).at(**values)
-            inputs = [[*map(float, place), float(max(1, work.flops))]]
+            workload = Workload.from_json(self.origin.extra["workload"])
+            inputs = [inputs_of_call(workload, values)]
             for k, (model, p) in enumerate(zip(times, programs, strict=True)):
                 if all(low <= values[n] <= high for n, (low, high) in p["takes"].items()):
                     seconds[k] = float(TimeModel.from_json(model).predict(inputs)[0])

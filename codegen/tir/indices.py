@@ -63,7 +63,7 @@ class Indices:
     `sizes` has the variable of every dim. Formulas of these are computed once, by `bindings`.
     """
 
-    def __init__(self, truncating: bool = False, sizes: Mapping[Dim, Any] | None = None) -> None:
+    def __init__(self, truncating: bool, sizes: Mapping[Dim, Any] | None = None) -> None:
         self.dims = tuple(sizes or ())
         self.sizes = {d.name: var for d, var in (sizes or {}).items()}
         self.bindings: list[Any] = []

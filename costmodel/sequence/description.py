@@ -200,22 +200,10 @@ def _axis(nest: Nest, axis: Index, rank: int) -> list[float]:
     size = extent(axis)
     found = [_stride(read.index, tensor_shape(read.tensor), axis) for read in nest.reads()]
     own = _stride(nest.index, tensor_shape(nest.out), axis)
-    kinds = [sum(map(test, found)) for test in (_is_zero, _is_one, _is_far)]
+    kinds = [sum(s == 0 for s in found), sum(s == 1 for s in found), sum(s > 1 for s in found)]
     size_of = [_log(size), float(size % 8 == 0), float(size % 16 == 0), float(size < 8)]
     roles = [float(axis in nest.reduce), float(rank), float(own == 1), _log(own)]
     return [*size_of, *roles, *map(float, kinds), _log(max(found, default=0))]
-
-
-def _is_zero(stride: int) -> bool:
-    return stride == 0
-
-
-def _is_one(stride: int) -> bool:
-    return stride == 1
-
-
-def _is_far(stride: int) -> bool:
-    return stride > 1
 
 
 def _strides(nest: Nest, axis: Index) -> str:

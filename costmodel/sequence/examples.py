@@ -17,8 +17,6 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 TAU = 0.1
 """τ: a config that takes 1 + τ times as long as the best of its group has 1/e of its weight."""
-TEMPERATURE = 0.3
-"""T: a config whose score is lower by as much has 1/e of the weight of the best."""
 _LEAST = 1e-3
 """Weight of the best below which a config is left out."""
 
@@ -50,21 +48,22 @@ class Group:
         return weighted(grammar, sequences, np.exp(-(costs / costs.min() - 1) / tau))
 
 
-def scored(grammar: Decisions, sequences: Sequence[Prefix], scores: Floats) -> Group:
-    """A group by scores of a cost model that ranks: weights are exp((s - s_best) / T)."""
-    return weighted(grammar, sequences, np.exp((scores - scores.max()) / TEMPERATURE))
-
-
 def weighted(grammar: Decisions, sequences: Sequence[Prefix], weights: Floats) -> Group:
     """A group by weights, of which the largest is 1."""
     kept = np.flatnonzero(weights > _LEAST)
-    found = [grammar.decisions(sequences[place]) for place in kept.tolist()]
+    found = [_decisions(grammar, sequences[place]) for place in kept.tolist()]
     chosen = tuple(
         tuple(d.allowed.index(c) for d, c in zip(decisions, sequences[place], strict=True))
         for place, decisions in zip(kept.tolist(), found, strict=True)
     )
     shares = weights[kept] / weights[kept].sum()
     return Group(grammar.context, tuple(found), chosen, shares.astype(np.float32))
+
+
+def _decisions(grammar: Decisions, sequence: Prefix) -> tuple[Decision, ...]:
+    """The decisions that a whole sequence answers."""
+    found = (grammar.decision(sequence[:end]) for end in range(len(sequence)))
+    return tuple(decision for decision in found if decision is not None)
 
 
 class Vocabulary:

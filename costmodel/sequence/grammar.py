@@ -40,9 +40,6 @@ class Decisions(Protocol):
     def decision(self, prefix: Prefix) -> Decision | None:
         """The choices that may follow a prefix; None where the sequence is whole."""
 
-    def decisions(self, sequence: Prefix) -> tuple[Decision, ...]:
-        """The decisions that a whole sequence answers."""
-
 
 class Grammar:
     """Sequences of a space's configs: the program, the sketch, then each knob that is open.
@@ -95,11 +92,6 @@ class Grammar:
         if key not in self._known:
             self._known[key] = Decision(allowed, self._described(prefix, allowed))
         return self._known[key]
-
-    def decisions(self, sequence: Prefix) -> tuple[Decision, ...]:
-        """The decisions that a whole sequence answers."""
-        found = (self.decision(sequence[:end]) for end in range(len(sequence)))
-        return tuple(decision for decision in found if decision is not None)
 
     def sequence(self, point: Sequence[int]) -> Prefix:
         """The sequence of a point: the number of its sketch, then its choices."""

@@ -119,8 +119,3 @@ class PassGrammar:
         if prefix[-1] == len(self.vocabulary.elements):
             return None
         return self.vocabulary.last if len(prefix) >= LONGEST else self.vocabulary.next
-
-    def decisions(self, sequence: Prefix) -> tuple[Decision, ...]:
-        """The decisions that a whole sequence answers."""
-        found = (self.decision(sequence[:end]) for end in range(len(sequence)))
-        return tuple(decision for decision in found if decision is not None)

@@ -14,12 +14,12 @@ from typing import Any
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import identity
 from loopwright.dsl.elements import COMBINE
-from loopwright.dsl.expr import Binary, Const, Expr, Read, Reduce
+from loopwright.dsl.expr import Binary, Const, Expr, Reduce
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ops.comparisons import Redefinition, redefined
 from loopwright.dsl.scans import Scan, scan_of
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.traversal import map_leaves
+from loopwright.dsl.traversal import map_subscripts
 from loopwright.dsl.workload import Workload
 
 _BLOCK = 32
@@ -47,13 +47,7 @@ def _scan_in_blocks(out: Tensor, d: Definition, scan: Scan) -> None:
     def value(place: IndexExpr) -> Expr:
         """The number of a place, counted from where the scan begins."""
         own = {**known, along: n - 1 - as_affine(place) if scan.backward else place}
-
-        def position(p: Affine) -> Affine:
-            return p.replace(own.__getitem__)
-
-        return map_leaves(
-            scan.body, lambda r: Read(r.tensor, tuple(map(position, r.index))), position
-        )
+        return map_subscripts(scan.body, lambda p: p.replace(own.__getitem__))
 
     assert d.reducer is not None
     row = _Row(out.name, d.reducer, axes, d.axes.index(scan.axis), scan.exclusive)

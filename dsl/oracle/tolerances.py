@@ -41,12 +41,13 @@ def slack(
     they may be, up or down at random, and for steps all up and all down: an element may move twice
     as far as it does then.
     """
-    (stage, *more) = workload.stages
-    if not more and _is_plain_product(defined(stage)):
-        return ()
+    definitions = [defined(s) for s in workload.stages]
+    (first, *more) = definitions
+    if not more and is_sum_of_products(first):
+        if all(isinstance(x, e.Read) for x in children(first.body)):  # terms of magnitude 1
+            return ()
     given = [np.asarray(value) for value in inputs]
     rng = np.random.default_rng(0)
-    definitions = [defined(s) for s in workload.stages]
     steps = any(d.reducer in e.ORDERS or any(map(is_step, walk(d.body))) for d in definitions)
     runs = [
         run(workload, given, _Off(workload, rng, signs))
@@ -101,11 +102,6 @@ def _bounds(stage: Tensor) -> tuple[float, float]:
         eps * (8 + math.sqrt(steps)),
         eps * (4 + 2 * summed) + 4 * rounded * math.sqrt(steps),
     )
-
-
-def _is_plain_product(d: Definition) -> bool:
-    """Return whether it is a sum of products of inputs, whose terms are of magnitude 1."""
-    return is_sum_of_products(d) and all(isinstance(x, e.Read) for x in children(d.body))
 
 
 class _Off(Exact):

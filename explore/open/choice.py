@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.costmodel.models.time_model import TimeModel
-from loopwright.dsl.size import Dim
+from loopwright.costmodel.models.time_model import TimeModel, inputs_of_call
+from loopwright.dsl.size import Dim, named
 from loopwright.dsl.workload import Workload
 from loopwright.explore.open.tuned import Sizes
 from loopwright.schedule.open.cover import Cover, middle, rules
@@ -30,7 +30,7 @@ def cells(dims: Sequence[Dim]) -> Lines:
     count = max(2, round(_CELLS ** (1 / len(dims))))
     lines = {}
     for d in dims:
-        alone = [*range(d.low, d.high + 1, d.multiple)][: _ALONE if len(dims) == 1 else 1]
+        alone = [*d.values][: _ALONE if len(dims) == 1 else 1]
         spaced = np.rint(np.geomspace(alone[-1], d.high, max(2, count - len(alone))))
         starts = np.union1d(alone, spaced // d.multiple * d.multiple)
         lines[d.name] = [*map(int, starts)]
@@ -87,8 +87,7 @@ class Choice:
         """Inputs of a model: the sizes, and c, the number of operations."""
         key = tuple(sizes[d.name] for d in self._workload.dims)
         if key not in self._known:
-            work = self._workload.at(**sizes)
-            self._known[key] = [*map(float, key), float(max(1, work.flops))]
+            self._known[key] = inputs_of_call(self._workload, named(self._workload.dims, key))
         return self._known[key]
 
     def _model(self, inputs: Any, seconds: Any) -> TimeModel:

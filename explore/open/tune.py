@@ -23,7 +23,7 @@ from loopwright.codegen.open.build import default_configs, open_library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.size import Dim, check_told
+from loopwright.dsl.size import Dim, check_told, named
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.open.choice import Choice, Lines, cells, middles
@@ -284,8 +284,7 @@ class _OpenTuning:
             u = (rng.permutation(count) + rng.random(count)) / count
             values = d.low * (d.high / d.low) ** u
             columns.append([_nearest(v, d) for v in values])
-        names = [d.name for d in self.workload.dims]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [named(self.workload.dims, row) for row in zip(*columns, strict=True)]
 
     def _result(
         self, library: OpenLibrary, measured: Sequence[Sizes], seconds: Any, loss: float

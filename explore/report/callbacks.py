@@ -92,18 +92,15 @@ class PlainLines(Callback):
             self._best, self._last = progress.best, now
             self._say(progress)
 
-    def note(self, text: str) -> None:
-        self._print(text)
-
     def _say(self, p: Progress) -> None:
         goal = "" if math.isinf(p.budget.trials) else f"/{p.budget.trials:g}"
-        self._print(
+        self.note(
             f"[{clock(p.elapsed)}] {p.doing}, trial {p.trials}{goal}: best "
             f"{speed(p.flops, p.best, self.peak)}; failures: {failed(p.failures)}; "
             f"left {clock(p.left)}"
         )
 
-    def _print(self, text: str) -> None:
+    def note(self, text: str) -> None:
         self.file.write(f"{text}\n")
         self.file.flush()
 

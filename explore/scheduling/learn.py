@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
     from loopwright.explore.scheduling.training import Point
 
 METHODS = ("dqn", "ppo")
+_ROUNDS = (0.6, 0.4)
+"""Shares of the time that the rounds take."""
+_MEASURE, _SHOW = 0.4, 0.1
+"""Shares of a round that the first two steps take; learning takes the rest."""
 _DRAWN, _THOUGHT_FAST, _WALKS = (6, 2), 6, 3
 """Schedules of a workload that are measured at a time, drawn in the first round and later, and
 thought fast; random episodes that they are drawn from."""
@@ -39,16 +42,6 @@ _SHOWN = 6
 """Episodes of a workload that are shown."""
 _GROWN = 1.15
 """Times the measurements that a model has learned from, when it learns again."""
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """The shares of the time: `rounds` of it, and in each `measure`, `show` and `learn`."""
-
-    rounds: tuple[float, ...] = (0.6, 0.4)
-    measure: float = 0.4
-    show: float = 0.1
-    learn: float = 0.5
 
 
 def measure(
@@ -96,7 +89,6 @@ def train_policies(
     methods: Sequence[str] = ("dqn",),
     seed: int = 0,
     on_point: Callable[[str, int], Callable[[Point], None]] | None = None,
-    plan: Rounds = Rounds(),
 ) -> tuple[dict[str, Policy], Modelled]:
     """Policies for workloads like these, by methods that share the time, the measurements and
     what is shown, and the model of speeds that they learned on.
@@ -133,14 +125,14 @@ def train_policies(
     evolution = Evolution(model, rng)
     policies: dict[str, Policy] = {}
     end = began
-    for number, share in enumerate(plan.rounds):
+    for number, share in enumerate(_ROUNDS):
         begin, seconds = end, 60 * minutes * share
         end = begin + seconds
         if number and clock() >= end:
             continue
-        until = begin + seconds * plan.measure
+        until = begin + seconds * _MEASURE
         measure(problems, measured, model, until, evolution, rng, list(policies.values()))
-        shown = show(problems, evolution, until + seconds * plan.show, rng)
+        shown = show(problems, evolution, until + seconds * _SHOW, rng)
         for done, name in enumerate(methods):
             course = Course(
                 (end - clock()) / (len(methods) - done),

@@ -105,7 +105,7 @@ class Annealing(Strategy):
         if not self.model.ready:
             return self._completed(self._first(n), n)
         # A model that only knows other workloads is asked for a part, rules of thumb for the rest.
-        foreign = np.isfinite(self.costs).sum() < self.schedule.learn_from
+        foreign = not self._knows_enough
         advice = self._first(n // 2) if foreign else self._untried(max(1, n // 8))
         if not foreign:
             likely = round(self.schedule.likely * (n - len(advice)))
@@ -144,11 +144,16 @@ class Annealing(Strategy):
         more = self.encoded.fresh(n - len(points), taken, self.rng, self.open)
         return np.concatenate([points, more])
 
+    @property
+    def _knows_enough(self) -> bool:
+        """Return whether so many points worked that models learn from them."""
+        return bool(np.isfinite(self.costs).sum() >= self.schedule.learn_from)
+
     def _learn(self) -> None:
         new = self.features(self.points[len(self.known) :])
         self.known = new if not len(self.known) else np.concatenate([self.known, new])
         self.programs = np.union1d(self.programs, programs(new))
-        if np.isfinite(self.costs).sum() >= self.schedule.learn_from:
+        if self._knows_enough:
             self.model.fit(self.known, self.costs, np.zeros(len(self.costs), np.int64))
 
     def _anneal(self, keep: int) -> Found:
@@ -201,8 +206,7 @@ class Annealing(Strategy):
         """Set the chains up: at the best measured points, guesses, and random points."""
         if not len(self.chains):
             count = self.schedule.chains
-            order = np.argsort(self.costs, kind="stable")[: count // 4]
-            good = self.points[order[np.isfinite(self.costs[order])]]
+            good = self.points[self._cheapest(count // 4)]
             good = np.concatenate([good, self._guesses(count // 2)])
             rest = self.encoded.fresh(count - len(good), Seen(), self.rng, self.open)
             self.chains = np.concatenate([good, rest])

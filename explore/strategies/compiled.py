@@ -80,7 +80,7 @@ class Compiled(Annealing):
 
     def _learn(self) -> None:
         super()._learn()
-        if np.isfinite(self.costs).sum() >= self.schedule.learn_from:
+        if self._knows_enough:
             self._ask_for_measured()
             rows = self._with_facts(self.points, self.known)
             self.second.shared = self.known.shape[1]
@@ -92,8 +92,7 @@ class Compiled(Annealing):
 
     def _anneal(self, keep: int) -> Found:
         found = super()._anneal(keep)
-        learned = np.isfinite(self.costs).sum() >= self.schedule.learn_from
-        if not (learned and self.second.ready and len(found.points)):
+        if not (self._knows_enough and self.second.ready and len(found.points)):
             return found
         found = self._build(found)
         if not len(found.points):

@@ -17,8 +17,7 @@ class Genetic(Strategy):
     mutation = 0.5
 
     def _propose(self, n: int) -> Points:
-        alive = np.argsort(self.costs, kind="stable")[: self.population]
-        alive = alive[np.isfinite(self.costs[alive])]
+        alive = self._cheapest(self.population)
         if len(alive) < self.population // 2:
             return self.encoded.fresh(n, self.seen, self.rng)
         born = np.empty((0, self.encoded.width), np.int64)

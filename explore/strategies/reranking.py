@@ -43,7 +43,7 @@ class Reranking(Annealing):
         super()._learn()
         new = self.ranked_by(self.points[len(self.ranked) :])
         self.ranked = new if not len(self.ranked) else np.concatenate([self.ranked, new])
-        if np.isfinite(self.costs).sum() >= self.schedule.learn_from:
+        if self._knows_enough:
             self.ranker.fit(self.ranked, self.costs, np.zeros(len(self.costs), np.int64))
 
     def _likely(self, n: int) -> Points:

@@ -115,8 +115,7 @@ class Sampled(Strategy):
     def _correction(self, points: Points) -> Floats:
         """By how much the logarithms of costs differ from that, but for a constant, as far as can
         be told."""
-        best = np.argsort(self.costs, kind="stable")[:_KNOWN]
-        best = best[np.isfinite(self.costs[best])]
+        best = self._cheapest(_KNOWN)
         apart = np.log(self.costs[best]) - self._expected(self._said[best])
         values = self.encoded.values
         return expected(values(self.points[best]), apart, values(points))

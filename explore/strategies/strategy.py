@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,11 @@ class Strategy(ABC):
 
     def _learn(self) -> None:  # noqa: B027 - not every strategy learns
         """Take notice of new points and costs."""
+
+    def _cheapest(self, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The places of the cheapest points told, at most so many, the cheapest first."""
+        order = np.argsort(self.costs, kind="stable")[:count]
+        return order[np.isfinite(self.costs[order])]
 
     def _completed(self, points: Points, n: int) -> Points:
         """The points, with random new ones added until there are `n`."""

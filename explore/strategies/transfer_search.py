@@ -64,7 +64,7 @@ class TransferSearch(Annealing):
         return np.concatenate([chosen, super()._propose(n - len(chosen))])
 
     def _beginning(self) -> Points:
-        if self.model.ready and np.isfinite(self.costs).sum() < self.schedule.learn_from:
+        if self.model.ready and not self._knows_enough:
             self._open()
             chosen = self._anneal(1).points
             if len(chosen):
@@ -100,8 +100,7 @@ class TransferSearch(Annealing):
 
     def _near(self, n: int) -> Points:
         """Up to `n` points of which the process expects the least."""
-        best = np.argsort(self.costs, kind="stable")[:_KNOWN]
-        best = best[np.isfinite(self.costs[best])]
+        best = self._cheapest(_KNOWN)
         costs = np.log(self.costs[best])
         centers = distinct(np.concatenate([self.probes[:1], self._best_told()]))
         points = self.seen.unseen(np.concatenate([self._within_two(c[None]) for c in centers]))

@@ -21,7 +21,7 @@ from loopwright.codegen.tvm_target import tvm_target
 from loopwright.dsl.errors import BuildError, LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload
-from loopwright.graph.network import check_arrays, check_plannable
+from loopwright.graph.network import check_plannable
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.temporary import TemporaryFolder
@@ -71,11 +71,6 @@ def tuned_kernel(
     except Exception as error:  # TVM's errors have no root of their own
         raise BuildError(f"TVM could not compile {made.config}: {error}") from error
     return TunedKernel(Kernel(name, code, sig.main_parameters), made.config, sig, prepare)
-
-
-def check_arguments(kernel: Kernel) -> None:
-    """Raises `NotPlannable` for a function of more arrays than our run-time calls one with."""
-    check_arrays("one of its functions", len(kernel.parameters))
 
 
 def tvm_kernel(function: Any, target: Target, name: str) -> Kernel:

@@ -34,14 +34,13 @@ from loopwright.graph.compile.entries import (
 )
 from loopwright.graph.compile.kernels import (
     TunedKernel,
-    check_arguments,
     tuned_kernel,
     tvm_kernel,
 )
 from loopwright.graph.compile.loops import Parts
 from loopwright.graph.compile.memory_plan import place
 from loopwright.graph.importers.tir import Imported
-from loopwright.graph.network import Network, Value
+from loopwright.graph.network import Network, Value, check_arrays
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
 from loopwright.schedule.sketch.sketch import Config
@@ -184,7 +183,8 @@ class _Linker:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             made = dict(zip(jobs, threads.map(make, jobs, jobs.values())))
         for kernel in made.values():
-            check_arguments(kernel if isinstance(kernel, Kernel) else kernel.kernel)
+            parameters = (kernel if isinstance(kernel, Kernel) else kernel.kernel).parameters
+            check_arrays("one of its functions", len(parameters))
         found = {}
         for n in live:
             ours = isinstance(self.work.imported[n], Imported)

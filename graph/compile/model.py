@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,10 +164,16 @@ class TunedModel:
     def step_seconds(self, calls: int = 20) -> dict[int, float]:
         """The median seconds of every step in a call on the data of `examples`, by its number;
         those of all copies by -1."""
-        spent: dict[int, float] = {}
-        for number, (_, seconds) in zip(self.linked.steps, self.profile(calls=calls), strict=True):
-            spent[number] = spent.get(number, 0.0) + seconds
-        return spent
+        every = [seconds for _, seconds in self.profile(calls=calls)]
+        return summed(self.linked.steps, every)
+
+
+def summed(steps: Iterable[int], seconds: Sequence[float]) -> dict[int, float]:
+    """The seconds of every step, by its number, from those of a plan's entries."""
+    spent: dict[int, float] = {}
+    for step, own in zip(steps, seconds, strict=True):
+        spent[step] = spent.get(step, 0.0) + own
+    return spent
 
 
 def seconds_of(

@@ -28,7 +28,7 @@ from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.traversal import map_leaves, walk
+from loopwright.dsl.traversal import map_subscripts, walk
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, workload
 from loopwright.graph.errors import UnsupportedOperator
@@ -208,11 +208,8 @@ def one_guard(body: Expr) -> Expr:
     def index(form: Affine) -> Affine:
         return form.replace(lambda i: values[i])
 
-    def read(r: Read) -> Expr:
-        return Read(r.tensor, tuple(map(index, r.index)))
-
-    cond = map_leaves(inner.cond, read, index)
-    return Select(binary("and", body.cond, cond), map_leaves(inner.x, read, index), body.y)
+    cond = map_subscripts(inner.cond, index)
+    return Select(binary("and", body.cond, cond), map_subscripts(inner.x, index), body.y)
 
 
 def _padded_by_infinity(op: str, body: Expr) -> Expr:

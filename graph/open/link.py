@@ -14,6 +14,7 @@ import numpy as np
 from loopwright.codegen.library.plan import ARENA, Limit, Place, Weights
 from loopwright.codegen.open.plan import Number, OpenKernel, OpenPlan, expression
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.size import named
 from loopwright.dsl.words import counted
 from loopwright.dsl.workload import Workload
 from loopwright.graph.compile.entries import (
@@ -173,7 +174,7 @@ class _FramePlan:
         """Return whether a value is all of an array, at every size."""
         a, b = self.frame.nbytes(root), self.frame.nbytes(value)
         dims = self.frame.dims
-        grid = [dict(zip((d.name for d in dims), sizes)) for sizes in drawn(dims)]
+        grid = [named(dims, sizes) for sizes in drawn(dims)]
         return all(evaluated(a, sizes) == evaluated(b, sizes) for sizes in grid)
 
     def place_all(

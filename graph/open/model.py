@@ -20,7 +20,7 @@ from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
 from loopwright.dsl.errors import RangeError, ShapeError
 from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.size import Dim, Size, chosen, dim
+from loopwright.dsl.size import Dim, Size, chosen, dim, named
 from loopwright.dsl.words import assigned, counted
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.model import random_array, seconds_of
@@ -118,9 +118,8 @@ class OpenModel:
             program = f"{entry.step:5}  {step.function}"
             if kernel.rules:
                 rule = next(r for r in kernel.rules if r.holds(place))
-                bounds = zip(values, rule.bounds, strict=True)
-                own = ", ".join(f"{name} from {low} to {high}" for name, (low, high) in bounds)
-                program += f": program {rule.program + 1} of {len(kernel.names)}, for {own}"
+                own = f"program {rule.program + 1} of {len(kernel.names)}"
+                program += f": {own}, for {rule.box(values)}"
             lines.append(program)
         return "\n".join(lines)
 
@@ -195,7 +194,7 @@ def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
     source, dims = built.source, built.library.dims
     asked: list[Reference | str | None] = [source.reference()]
     for values in dict.fromkeys(_bearable(built.frames, dims, v) for v in drawn(dims, _CHECKED)):
-        sizes = dict(zip((d.name for d in dims), values, strict=True))
+        sizes = named(dims, values)
         if source.reference_at is not None:
             asked.append(source.reference_at(sizes))
             continue
@@ -211,7 +210,7 @@ def _bearable(
     found: Sequence[Frame], dims: Sequence[Dim], values: tuple[int, ...]
 ) -> tuple[int, ...]:
     """These sizes, or such nearer to the least at which a comparison takes no long time."""
-    sizes = dict(zip((d.name for d in dims), values, strict=True))
+    sizes = named(dims, values)
     frame = next(f for f in found if all(d.low <= sizes[d.name] <= d.high for d in f.dims))
     if max(evaluated(frame.nbytes(value), sizes) for value in frame.shapes) <= _COMPARED:
         return values

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import LoopwrightError
-from loopwright.dsl.size import Dim, Size, dim, extent_at, merged
+from loopwright.dsl.size import Dim, Size, dim, extent_at, merged, named
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name, shape_of
@@ -198,7 +198,7 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
     least, most, *some = drawn(dims, _READ)
     # Of two sizes side by side, no number divides both.
     beside = [max(d.low, high - d.multiple) for d, high in zip(dims, most, strict=True)]
-    sizes = [dict(zip((d.name for d in dims), each)) for each in (most, least, beside, *some)]
+    sizes = [named(dims, each) for each in (most, least, beside, *some)]
     whole = OpenOnnx(model, KnownArrays(weights_of(model.graph)))
     while True:
         try:

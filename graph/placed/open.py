@@ -17,10 +17,11 @@ from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.plan import ARENA, Place, aligned
 from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.open.library import OpenLibrary
+from loopwright.dsl.size import named
 from loopwright.dsl.words import assigned
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.entries import Entry
-from loopwright.graph.compile.model import random_array, seconds_of
+from loopwright.graph.compile.model import random_array, seconds_of, summed
 from loopwright.graph.network import Network, Value
 from loopwright.graph.open.link import LinkedFrame
 from loopwright.graph.open.model import OpenModel, ReadAt
@@ -75,11 +76,8 @@ class SizedFrame:
     def step_seconds(self, library: Library) -> dict[int, float]:
         """The median seconds of every step of a library for these sizes, by its number."""
         given = [random_array(p, 1) for p in library.inputs]
-        spent: dict[int, float] = {}
         every = seconds_of(library, given, len(self.entries))
-        for entry, seconds in zip(self.entries, every, strict=True):
-            spent[entry.step] = spent.get(entry.step, 0.0) + seconds
-        return spent
+        return summed((entry.step for entry in self.entries), every)
 
 
 def twins(one: Network, other: Network) -> dict[Value, Value]:
@@ -138,9 +136,8 @@ class OpenPlacedModel:
     @functools.cached_property
     def _call(self) -> ModelCall:
         library = self.whole.library
-        names = [d.name for d in library.dims]
         placed = {
-            sizes: each.library(library.at(**dict(zip(names, sizes, strict=True))))
+            sizes: each.library(library.at(**named(library.dims, sizes)))
             for sizes, each in self.sized.items()
             if GPU in each.placement.path.devices
         }
@@ -152,8 +149,8 @@ class OpenPlacedModel:
         values = self._values(sizes)
         if values in self.sized:
             return self.sized[values].placement
-        names = [d.name for d in self.whole.library.dims]
-        known = "; ".join(assigned(dict(zip(names, each, strict=True))) for each in self.sized)
+        dims = self.whole.library.dims
+        known = "; ".join(assigned(named(dims, each)) for each in self.sized)
         return f"all on the processor: the GPU has programs for {known}"
 
     def at(self, devices: Mapping[int, str] | Sequence[str], **sizes: int) -> OpenPlacedModel:

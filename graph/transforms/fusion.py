@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from loopwright.dsl.expr import Binary, Expr, Read, Select
+from loopwright.dsl.expr import Binary, Read, Select
 from loopwright.dsl.ranges import always
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.traversal import map_leaves
+from loopwright.dsl.traversal import map_reads
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.importers.definitions import (
     Definitions,
@@ -277,12 +277,9 @@ def _workload(
             new[t] = Tensor(fresh, tensor_shape(t), t.dtype, t.constant and t not in own)
         return new[t]
 
-    def read(r: Read) -> Expr:
-        return Read(copy(r.tensor), r.index)
-
     for t in tensors:
         d = defined(t)
-        body = map_leaves(d.body, read, lambda a: a)
+        body = map_reads(d.body, lambda r: Read(copy(r.tensor), r.index))
         copy(t).definition = Definition(d.axes, d.reduce, d.reducer, body)
     return workload(*(new[t] for t in outputs)), names
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from loopwright.dsl.expr import Expr, Read
+from loopwright.dsl.expr import Read
 from loopwright.dsl.tensor import Definition, Tensor
-from loopwright.dsl.traversal import map_leaves
+from loopwright.dsl.traversal import map_reads
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step
@@ -195,17 +195,13 @@ def _workload(
     """The work behind another, of which it is given some of its inputs, and its tensors there."""
     names = {t.name for t in (*before.inputs, *before.stages)}
     new = dict(given)
-
-    def read(r: Read) -> Expr:
-        return Read(new[r.tensor], r.index)
-
     for old in (*work.inputs, *work.stages):
         if old in new:
             continue
         copy = Tensor(fresh(old.name, names), tensor_shape(old), old.dtype, old.constant)
         if old.definition is not None:
             d = defined(old)
-            body = map_leaves(d.body, read, lambda a: a)
+            body = map_reads(d.body, lambda r: Read(new[r.tensor], r.index))
             copy.definition = Definition(d.axes, d.reduce, d.reducer, body)
         new[old] = copy
     return workload(*(new[t] for t in work.outputs)), new

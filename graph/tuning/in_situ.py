@@ -8,10 +8,8 @@ What a step's own time does not tell, whole networks do (`graph.tuning.network_a
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from loopwright.graph.compile.link import link
 from loopwright.graph.compile.model import TunedModel
@@ -28,27 +26,52 @@ _CALLS, _MOST_CALLS, _VISIT = 3, 30, 5e-3
 """Calls of every network in a round, the more the shorter they are, for so many seconds. The first
 of them still find their weights where the other networks have left them."""
 
+_Variant = tuple[dict[str, Config], TunedModel]
+"""A variant of the network, and its configs by the workload's key."""
+
 
 def compare_in_situ(
     work: Work,
     target: Target,
     tasks: Sequence[Compared],
-    seconds: float = math.inf,
-    others: Mapping[str, Config] = MappingProxyType({}),
-    all_of_it: bool = False,
+    seconds: float,
+    others: Mapping[str, Config],
+    all_of_it: bool,
 ) -> Iterator[str]:
     """Measure the candidates of all tasks in the network, and record what they took, in about so
     many seconds, sooner unless all of the time is to be used. `others` are configs of the tasks
     that are not compared, by the workload's key. Says what it does. The winner of each task is
     checked against the oracle, and rejected if it is wrong."""
     begin = time.monotonic()
+    middle = begin + seconds / 2
     tasks = [t for t in tasks if t.configs]
     if not tasks:
         return
-    models: list[tuple[dict[str, Config], TunedModel]] = []
+    models = yield from _built(work, target, tasks, others, middle)
+    samples = _timed(models, tasks, middle, all_of_it)
+    if models and time.monotonic() < begin + seconds * 2 / 3:  # else steps took it all
+        models.clear()  # their weights make room for those of others
+        yield from compare_networks(
+            work, target, tasks, samples, begin + seconds, others, all_of_it
+        )
+    for t in tasks:
+        _record(t, samples[t.key], target)
+    yield "compared the best candidates inside of the network"
+
+
+def _built(
+    work: Work,
+    target: Target,
+    tasks: Sequence[Compared],
+    others: Mapping[str, Config],
+    end: float,
+) -> Generator[str, None, list[_Variant]]:
+    """Build variants of the network until `end`, two at least, each with other candidates. Says
+    what it does."""
+    models: list[_Variant] = []
     variants = max(len(t.configs) for t in tasks)
     for variant in range(variants):
-        if len(models) > 1 and time.monotonic() > begin + seconds / 2:
+        if len(models) > 1 and time.monotonic() > end:
             break
         configs = {t.key: t.configs[variant % len(t.configs)] for t in tasks}
         composed = link(work, {**others, **configs}, target, "model")
@@ -59,9 +82,16 @@ def compare_in_situ(
         if too_large([model for _, model in models]):
             break
         yield f"built {variant + 1} of {variants} variants of the network"
+    return models
+
+
+def _timed(
+    models: Sequence[_Variant], tasks: Sequence[Compared], end: float, all_of_it: bool
+) -> Samples:
+    """Times of every task's candidates within calls of the variants, in rounds until `end`."""
     samples: Samples = {t.key: {} for t in tasks}
     calls = _calls(models[0][1]) if models else 0
-    for number in rounds(begin + seconds / 2, all_of_it) if models else ():
+    for number in rounds(end, all_of_it) if models else ():
         taken: Samples = {t.key: {} for t in tasks}
         for configs, model in models:
             with MachineLease():
@@ -70,16 +100,9 @@ def compare_in_situ(
                 mean = sum(times[n] for n in t.task.steps) / t.task.count
                 taken[t.key].setdefault(configs[t.key], []).append(mean)
         for key, by_config in taken.items() if number >= SPARED else ():
-            for config, seconds_of_it in by_config.items():
-                samples[key].setdefault(config, []).append(min(seconds_of_it))
-    if models and time.monotonic() < begin + seconds * 2 / 3:  # else steps took it all
-        models.clear()  # their weights make room for those of others
-        yield from compare_networks(
-            work, target, tasks, samples, begin + seconds, others, all_of_it
-        )
-    for t in tasks:
-        _record(t, samples[t.key], target)
-    yield "compared the best candidates inside of the network"
+            for config, seconds in by_config.items():
+                samples[key].setdefault(config, []).append(min(seconds))
+    return samples
 
 
 def _calls(model: TunedModel) -> int:

@@ -17,7 +17,6 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from loopwright.explore.significance import FEWEST, ratio
 from loopwright.graph.compile.link import link
@@ -70,8 +69,8 @@ def compare_networks(
     tasks: Sequence[Compared],
     samples: Samples,
     end: float,
-    others: Mapping[str, Config] = MappingProxyType({}),
-    all_of_it: bool = False,
+    others: Mapping[str, Config],
+    all_of_it: bool,
 ) -> Iterator[str]:
     """Compare networks as wholes until `end`, sooner unless all of the time is to be used: lighter
     ones first, then those in which one task writes contiguous parts. Where one is faster than that

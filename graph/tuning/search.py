@@ -262,9 +262,8 @@ def _state(points: Space, task: Task, shared: _Shared, deadline: float) -> TaskS
     session.recorder = shared.recorder
     feedback = session.inspect if shared.feedback else None
     tuner = Tuner(points, seed=shared.seed, base=shared.base, feedback=feedback)
-    earlier = session.resume()
-    costs = [session.cost(m.config) for m in earlier]
-    tuner.tell([m.config for m in earlier], costs, [m.facts for m in earlier])
+    configs, costs, facts = session.told(session.resume())
+    tuner.tell(configs, costs, facts)
     best = np.minimum.accumulate(costs).tolist()  # in the order in which they were measured
     curve = best[-1::-BATCH][::-1]
     return TaskState(task, session, tuner, curve, tuner.exhausted)

@@ -92,13 +92,12 @@ class TaskState:
         ahead, self.ahead = self.ahead, None
         configs = (self.tuner.ask(BATCH) if ahead is None else ahead.result())[:trials]
         measured = self.session.measure(configs)
-        costs = [m.cost for m in measured]
-        told = [m.config for m in measured], costs, [m.facts for m in measured]
+        told = self.session.told(measured)
         if beside is None:
             self.tuner.tell(*told)
         else:
             self.learning = beside.submit(self.tuner.tell, *told)
-        self.curve.append(min([m.cost for m in measured] + [self.best], default=math.inf))
+        self.curve.append(min([*told[1], self.best]))
         self.exhausted = self.tuner.exhausted
         self.measured += len(measured)
         return len(measured)

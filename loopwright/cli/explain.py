@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from loopwright.cli.common.command import Command
+from loopwright.cli.common.command import Command, record_of
 from loopwright.cli.common.options import NUMERICS, RECORDS, TARGET, THREADS
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 from loopwright.transfer.records.location import Location
@@ -45,17 +45,12 @@ def explain(
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
     from loopwright.codegen.explain import explain as explained
     from loopwright.codegen.target import by_codegen, resolve
-    from loopwright.dsl.errors import LoopwrightError
-    from loopwright.transfer.records.store import RecordStore
 
     workload = read_workload(what, settings).workload
     if number is None:
         click.echo(str(explained(workload, target, threads, numerics)))
         return
-    with RecordStore(records, create=False) as store:
-        record = store.get(number)
-    if record.workload_key != workload.key:
-        raise LoopwrightError(f"record {number} is of another workload: {record.computation()}")
+    record = record_of(workload, records, number)
     of, codegen = record.made_for
     machine = by_codegen(resolve(of, record.threads), codegen)
     click.echo(str(explained(workload, machine, None, numerics, record.config)))

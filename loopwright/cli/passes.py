@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.common.command import Command, NewFile, library_path
+from loopwright.cli.common.command import Command, NewFile, library_path, record_of
 from loopwright.cli.common.options import EXISTING, MINUTES, NUMERICS, RECORDS, SEED, THREADS
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
-from loopwright.dsl.errors import LoopwrightError
-
-if TYPE_CHECKING:
-    from loopwright.dsl.workload import Workload
-    from loopwright.transfer.records.record import Record
 
 
 @click.command(cls=Command, epilog=OPERATORS)
@@ -61,7 +55,7 @@ def passes(  # noqa: PLR0913 - what users choose
 
     workload = read_workload(what, settings).workload
     path = None if output is None else library_path(output, Path(what))
-    record = None if number is None else _record(records, number, workload)
+    record = None if number is None else record_of(workload, records, number)
     config = None if record is None else record.config
     if record is not None:
         threads = threads or record.threads
@@ -88,14 +82,3 @@ def passes(  # noqa: PLR0913 - what users choose
         library = found.library
     if path is not None:
         click.echo(f"saved      {library.export(path)}")
-
-
-def _record(records: Path, number: int, workload: Workload) -> Record:
-    """The record of that number, if it is of the workload and its program can be built here."""
-    from loopwright.transfer.records.store import RecordStore
-
-    with RecordStore(records, create=False) as store:
-        record = store.get(number)
-    if record.workload_key != workload.key:
-        raise LoopwrightError(f"record {number} is of another workload: {record.computation()}")
-    return record

@@ -42,6 +42,11 @@ class _Options:
     fleet: str | None
     output: Path | None
 
+    @property
+    def elsewhere(self) -> bool:
+        """Return whether another machine measures."""
+        return self.device is not None or self.fleet is not None
+
 
 @click.command("tune-model", cls=Command)
 @network_options
@@ -78,14 +83,7 @@ def tune_model(network: Network, options: _Options) -> None:
     Ctrl-C, or a closed terminal, ends it with what was found, and the same command again goes on
     from there.
     """  # noqa: D301 - the \b is for click, which leaves the lines after it as they are
-    if options.tasks is not None and options.share is not None:
-        raise click.UsageError("--tasks and --share both choose tasks: give one of them")
-    elsewhere = options.device is not None or options.fleet is not None
-    if options.targets is not None and (elsewhere or network.dims):
-        raise click.UsageError(
-            "--targets is for this machine and for fixed shapes: leave --device, --fleet and "
-            "--dim out"
-        )
+    _check(network, options)
     output = library_path(options.output, network.path)
     check_records(network.records)
 
@@ -102,7 +100,7 @@ def tune_model(network: Network, options: _Options) -> None:
     if network.dims:
         _tune_open(network, options, output)
         return
-    gpu = given_targets(options.targets, elsewhere)
+    gpu = given_targets(options.targets, options.elsewhere)
     budget = Budget.of_model(options.trials, options.minutes, options.effort)
     with ExitStack() as stack:
         with clock.part("starting"):
@@ -120,10 +118,8 @@ def tune_model(network: Network, options: _Options) -> None:
         with clock.part("reading"):
             work = network.imported(target)
         count = len(work.tasks)
-        only = None
-        if options.tasks is not None:
-            only = _chosen(options.tasks, count)
-        elif options.share is not None:
+        only = None if options.tasks is None else _chosen(options.tasks, count)
+        if options.share is not None:
             with clock.part("building"):
                 known = network.compiled(work, target, machine=device.fingerprint())
             only = largest(known, options.share)
@@ -160,11 +156,21 @@ def tune_model(network: Network, options: _Options) -> None:
     click.echo(f"saved      {path}; records in {network.records}")
 
 
-def _tune_open(network: Network, options: _Options, output: Path) -> None:
-    """Tune a network of open axes, and export it."""
-    if options.tasks is not None or options.share is not None:
+def _check(network: Network, options: _Options) -> None:
+    """A usage error where options exclude each other."""
+    if options.tasks is not None and options.share is not None:
+        raise click.UsageError("--tasks and --share both choose tasks: give one of them")
+    if options.targets is not None and (options.elsewhere or network.dims):
+        raise click.UsageError(
+            "--targets is for this machine and for fixed shapes: leave --device, --fleet and "
+            "--dim out"
+        )
+    if network.dims and (options.tasks is not None or options.share is not None):
         raise click.UsageError("--tasks and --share choose tasks of one size: leave --dim out")
 
+
+def _tune_open(network: Network, options: _Options, output: Path) -> None:
+    """Tune a network of open axes, and export it."""
     from loopwright.explore.budget import Interrupted
     from loopwright.graph.open.model import OpenModel
     from loopwright.graph.tuning.tune import tune_model as tune

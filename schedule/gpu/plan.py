@@ -127,7 +127,7 @@ def _with_operands_laid_out(
         at = tuple(axes[d].affine() for d in order)
         copies.append(Nest(copy, at, tuple(axes[d] for d in order), (), None, whole, copy))
         new[read] = Read(copy, tuple(read.index[d] for d in order))
-    return copies, nest.map(nest.axes, nest.reduce, lambda r: new.get(r, r), lambda p: p)
+    return copies, nest.with_reads(lambda r: new.get(r, r))
 
 
 def _reads(group: FusionGroup) -> Iterator[Read]:
@@ -170,11 +170,9 @@ def fits(group: FusionGroup, gpu: Gpu) -> bool:
 
 def finished(group: FusionGroup) -> FusionGroup:
     """The group with its nests as simple as they can be written."""
-    return replace(group, body=tuple(_finished(n) for n in group.nests))
-
-
-def _finished(nest: Nest) -> Nest:
-    return merge_axes(split_divisions(drop_units(nest)))
+    return replace(
+        group, body=tuple(merge_axes(split_divisions(drop_units(n))) for n in group.nests)
+    )
 
 
 def _pads_inlined(program: Program, outputs: tuple[Tensor, ...]) -> Program:

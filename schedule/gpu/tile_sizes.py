@@ -155,11 +155,10 @@ def _scores(
         used = np.array([a in indices(read) for a in tiled])
         count = own[:, used].prod(1)
         fast = int(np.flatnonzero(used)[-1]) if used.any() else 0
-        width = (
-            np.gcd(r[:, fast], GPU.shared_load_elements)
-            if _moves_alone(read, tiled[fast])
-            else np.ones(len(r))
-        )
+        width = np.ones(len(r))
+        # Neighbours along an axis that is a subscript alone are neighbours in the tile.
+        if any(p.plain() == tiled[fast] for p in read.index):
+            width = np.gcd(r[:, fast], GPU.shared_load_elements)
         elements += count
         instructions += (
             count / width * (1 + (r[:, fast] > GPU.shared_load_elements))
@@ -182,12 +181,6 @@ def _scores(
     score *= (0.8 + 0.2 * lines) * usual
     illegal = (accumulators > 64) | (registers > gpu.registers - 20) | (fitting < 1)
     return np.where(illegal, -1.0, score)
-
-
-def _moves_alone(read: Read, axis: Index) -> bool:
-    """Return whether a subscript is this axis alone, so that neighbours along it are neighbours in
-    the shared-memory tile, wherever the window is."""
-    return any(p.plain() == axis for p in read.index)
 
 
 def _usual_chunk(

@@ -28,6 +28,7 @@ MOST_PROGRAMS = 24
 _TILE = "tile"  # what the names of knobs of register tiles begin with
 _LARGER = 8.0  # a size above those that a program was made for is that much farther from it
 _FEW = 8  # rows, which one register tile has
+_GPU_SIZES = 4
 _CROWDED = 3  # dims, whose sizes are too many for a program at each end of each
 _APART = 4  # times as large: from one size that has its own program to the next
 
@@ -243,6 +244,11 @@ def spread(dims: tuple[Dim, ...], apart: int = _APART) -> Iterator[dict[str, int
     few += [{**one, **other} for one, other in itertools.combinations(least, 2)]
     corners = [greatest | some for some in few] if 1 < len(several) <= _CROWDED else []
     yield from {tuple(s.values()): s for s in (*along, *corners)}.values()
+
+
+def gpu_sizes(dims: tuple[Dim, ...]) -> list[dict[str, int]]:
+    """Sizes that a GPU has programs for by default: the greatest ones and some smaller ones."""
+    return list(itertools.islice(spread(dims), _GPU_SIZES))
 
 
 def uncovered(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> dict[str, int] | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.size import Dim
+from loopwright.dsl.size import Dim, named
 from loopwright.schedule.lowering import lower_columns
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.fit import Array
@@ -47,7 +47,6 @@ _BLOCKS_OF_A_THREAD = 16  # of which a quarter is left at a quarter of the size
 class OpenProgram:
     """A config lowered for all sizes of a box: `dims` with the bounds for which it is right."""
 
-    workload: Sized
     target: Target
     config: Config
     dims: tuple[Dim, ...]
@@ -167,15 +166,7 @@ class _Opening(Unification):
                 raise ConfigError(f"{self.config} leaves its buffers at some size")
         check_prepared(tree)
         self.seen.forms[box.kind] = box
-        return OpenProgram(
-            self.workload,
-            self.target,
-            self.config,
-            box.dims,
-            tree,
-            self.sketch,
-            (self.made_for,),
-        )
+        return OpenProgram(self.target, self.config, box.dims, tree, self.sketch, (self.made_for,))
 
     def structure(self, sizes: Mapping[str, int]) -> Structure | None:
         try:
@@ -281,7 +272,7 @@ def rolled(workload: Sized, target: Target, config: Config, sketch: Sketch) -> C
     plain = replace(config, values=tuple({**values, **others}.items()))
     known = _known(workload, target, sketch)
     for sizes in drawn(workload.dims) if common else ():
-        there = dict(zip((d.name for d in workload.dims), sizes, strict=True))
+        there = named(workload.dims, sizes)
         with contextlib.suppress(ConfigError):
             made = known.at(there, sketch)
             check_values(made, target, plain)
@@ -304,14 +295,12 @@ def grid(dims: Sequence[Dim]) -> dict[str, Array]:
     Raises `ConfigError` where a dim has too many values.
     """
     for d in dims:
-        if (many := (d.high - d.low) // d.multiple + 1) > MOST_SIZES:
+        if (many := len(d.values)) > MOST_SIZES:
             raise ConfigError(
                 f"{many} sizes ({d}) are more than the {MOST_SIZES} that are verified: give the "
                 "dim narrower bounds or a multiple"
             )
     return {
-        d.name: np.arange(d.low, d.high + 1, d.multiple).reshape(
-            [-1 if k == place else 1 for k in range(len(dims))]
-        )
+        d.name: np.array(d.values).reshape([-1 if k == place else 1 for k in range(len(dims))])
         for place, d in enumerate(dims)
     }

@@ -236,14 +236,14 @@ class Unification(ABC):
     def _untried(self, dims: tuple[Dim, ...], formulas: Iterable[Formula]) -> list[Sizes]:
         """Sizes not tried at which formulas step, the last ones and some between; for each dim,
         with the others at their ends. All sizes of a small box."""
-        if math.prod((d.high - d.low) // d.multiple + 1 for d in dims) <= _ALL:
-            lines = [range(d.low, d.high + 1, d.multiple) for d in dims]
+        lines = [d.values for d in dims]
+        if math.prod(map(len, lines)) <= _ALL:
             return [s for s in itertools.product(*lines) if s not in self._found]
         tried: list[Sizes] = []
         stepping = {f for f in formulas if f.has("floordiv", *EXTREMES)}
         rng = np.random.default_rng(0)
         for at, known in enumerate(dims):
-            values = np.arange(known.low, known.high + 1, known.multiple)
+            values = np.array(known.values)
             for ends in {tuple(d.low for d in dims), tuple(d.high for d in dims)}:
                 grid = {d.name: np.full(len(values), e) for d, e in zip(dims, ends)}
                 grid[known.name] = values
@@ -273,7 +273,7 @@ class Unification(ABC):
 def everywhere(dims: tuple[Dim, ...]) -> dict[str, np.ndarray[Any, Any]]:
     """All sizes of a box; of many those along its edges, the first and the last of each, and some
     that are drawn."""
-    lines = [range(d.low, d.high + 1, d.multiple) for d in dims]
+    lines = [d.values for d in dims]
     if math.prod(map(len, lines)) <= _COMPARED:
         every: Iterable[Sizes] = itertools.product(*lines)
     else:
@@ -321,13 +321,9 @@ def _drawn(dims: Sequence[Dim], count: int) -> Iterator[tuple[int, ...]]:
         for d in dims:
             u = rng.random()
             value = d.low * (d.high / d.low) ** u if number % 2 else d.low + u * (d.high - d.low)
-            sizes.append(_allowed(value, d))
+            steps = round((value - d.low) / d.multiple)
+            sizes.append(d.values[min(steps, len(d.values) - 1)])
         yield tuple(sizes)
-
-
-def _allowed(value: float, known: Dim) -> int:
-    steps = round((value - known.low) / known.multiple)
-    return known.low + known.multiple * min(steps, (known.high - known.low) // known.multiple)
 
 
 def _inside(sizes: Sequence[int], dims: Sequence[Dim]) -> bool:

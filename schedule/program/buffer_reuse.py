@@ -87,7 +87,7 @@ class _Rows:
         def read(r: Read) -> Expr:
             return Read(out, index(r.index)) if r.tensor is local else r
 
-        moved = nest.map(nest.axes, nest.reduce, read, lambda p: p)
+        moved = nest.with_reads(read)
         if nest.out is not local:
             return moved
         return replace(moved, out=out, index=index(nest.index), result=out)

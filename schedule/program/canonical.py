@@ -69,14 +69,7 @@ def substitute_axes(
     values: Mapping[Index, IndexExpr],
 ) -> Nest:
     """The same nest over other loops, old indices expressed by new ones."""
-
-    def position(p: Affine) -> Affine:
-        return simplify(placed(p, values))
-
-    def read(r: Read) -> Expr:
-        return Read(r.tensor, tuple(position(p) for p in r.index))
-
-    return nest.map(axes, reduce, read, position)
+    return nest.with_subscripts(axes, reduce, lambda p: simplify(placed(p, values)))
 
 
 def drop_units(nest: Nest) -> Nest:

@@ -6,9 +6,15 @@ from dataclasses import replace
 
 from loopwright.dsl.expr import Expr, Read, Table
 from loopwright.dsl.index import Affine, Index, IndexExpr
-from loopwright.dsl.traversal import map_leaves
+from loopwright.dsl.traversal import map_subscripts
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.program.canonical import Program, indices_in, substitute_axes, unused
+from loopwright.schedule.program.canonical import (
+    Program,
+    indices_in,
+    placed,
+    substitute_axes,
+    unused,
+)
 from loopwright.schedule.program.nest import Nest, extent, gathers, is_order
 
 
@@ -22,7 +28,7 @@ def inline(program: Program, producer: Nest) -> Program:
         return inlined(r, producer) if r.tensor is producer.out else r
 
     consumers = [n for n in program if n is not producer]
-    return tuple(n.map(n.axes, n.reduce, read, lambda p: p) for n in consumers)
+    return tuple(n.with_reads(read) for n in consumers)
 
 
 def inlined(read: Read, producer: Nest) -> Expr:
@@ -32,7 +38,7 @@ def inlined(read: Read, producer: Nest) -> Expr:
         for where, at in zip(producer.index, read.index, strict=True)
         if (axis := where.plain()) is not None
     }
-    return _at(producer.body, values)
+    return map_subscripts(producer.body, lambda p: placed(p, values))
 
 
 def can_inline(program: Program, producer: Nest) -> bool:
@@ -88,13 +94,6 @@ def fuse_epilogue(producer: Nest, consumer: Nest) -> Nest | None:
     return replace(
         moved, out=consumer.out, index=consumer.index, result=producer.out, epilogue=consumer.body
     )
-
-
-def _at(body: Expr, values: dict[Index, Affine]) -> Expr:
-    def position(p: Affine) -> Affine:
-        return p.replace(lambda i: values.get(i, i))
-
-    return map_leaves(body, lambda r: Read(r.tensor, tuple(map(position, r.index))), position)
 
 
 def _inside(read: Read, extents: dict[Index, int]) -> bool:

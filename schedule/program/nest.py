@@ -133,11 +133,24 @@ class Nest:
             sparse=_read(self.sparse, read),
         )
 
+    def with_reads(self, read: Callable[[Read], Expr]) -> Nest:
+        """The same nest, its reads replaced."""
+        return self.map(self.axes, self.reduce, read, lambda p: p)
+
+    def with_subscripts(
+        self,
+        axes: tuple[Index, ...],
+        reduce: tuple[Index, ...],
+        position: Callable[[Affine], Affine],
+    ) -> Nest:
+        """The same nest over other loops, its subscripts and index values replaced."""
+        return self.map(
+            axes, reduce, lambda r: Read(r.tensor, tuple(map(position, r.index))), position
+        )
+
     def relocated(self, place: Callable[[Tensor, Subscripts], tuple[Tensor, Subscripts]]) -> Nest:
         """The same nest with elements of tensors elsewhere: where `place` says."""
-        moved = self.map(
-            self.axes, self.reduce, lambda r: Read(*place(r.tensor, r.index)), lambda p: p
-        )
+        moved = self.with_reads(lambda r: Read(*place(r.tensor, r.index)))
         out, index = place(self.out, self.index)
         result = out if self.result is self.out else self.result
         return replace(moved, out=out, index=index, result=result)
@@ -219,14 +232,7 @@ def fresh(name: str, taken: set[str]) -> str:
 def _resolved(nest: Nest) -> Nest:
     """Give every index in the expressions the extent that its loop has."""
     known = {i: i for i in nest.extents}
-
-    def position(p: Affine) -> Affine:
-        return p.replace(known.__getitem__)
-
-    def read(r: Read) -> Expr:
-        return Read(r.tensor, tuple(position(p) for p in r.index))
-
-    return nest.map(nest.axes, nest.reduce, read, position)
+    return nest.with_subscripts(nest.axes, nest.reduce, lambda p: p.replace(known.__getitem__))
 
 
 def extent(index: Index) -> int:

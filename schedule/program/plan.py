@@ -215,7 +215,8 @@ def common_axes(run: Program) -> list[tuple[Index, ...]]:
     read = {r.tensor for n in run for r in n.reads()}
     if any(not _writes_plainly(n) for n in run if n.out in read or n is run[0]):
         return []
-    if any(not _linked(n, made) for n in run[1:]) or any(map(is_order, run)):
+    linked = all(any(r.tensor in made for r in n.reads()) for n in run[1:])
+    if not linked or any(map(is_order, run)):
         return []
     classes = [c for axis in run[0].axes if (c := _class_of(axis, run, made)) is not None]
     return [c for c in classes if not _keeps_rows_contiguous(c, run)]
@@ -251,10 +252,6 @@ def _writes_plainly(nest: Nest) -> bool:
     return tuple(p.plain() for p in nest.index if p.terms) == nest.axes
 
 
-def _linked(nest: Nest, made: dict[Tensor, int]) -> bool:
-    return any(r.tensor in made for r in nest.reads())
-
-
 def _class_of(axis: Index, run: Program, made: dict[Tensor, int]) -> tuple[Index, ...] | None:
     """The axis of each nest of the run that is `axis` of the first one, followed along the data;
     None if some nest reads other rows than the one that it writes."""
@@ -264,7 +261,8 @@ def _class_of(axis: Index, run: Program, made: dict[Tensor, int]) -> tuple[Index
             source = made.get(read.tensor)
             if source is None or source not in known:
                 continue
-            at = _position_of(known[source], run[source])
+            index = run[source].index
+            at = next(d for d, p in enumerate(index) if p.plain() == known[source])
             here = read.index[at].plain()
             if here not in nest.axes or known.setdefault(number, here) != here:
                 return None
@@ -275,10 +273,6 @@ def _class_of(axis: Index, run: Program, made: dict[Tensor, int]) -> tuple[Index
     if len(known) != len(run) or len({extent(a) for a in known.values()}) != 1:
         return None
     return tuple(known[number] for number in range(len(run)))
-
-
-def _position_of(axis: Index, nest: Nest) -> int:
-    return next(d for d, p in enumerate(nest.index) if p.plain() == axis)
 
 
 def _keeps_rows_contiguous(axes: tuple[Index, ...], run: Program) -> bool:

@@ -22,7 +22,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.traversal import map_leaves
+from loopwright.dsl.traversal import map_reads
 from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.program.canonical import Program, drop_units, substitute_axes
 from loopwright.schedule.program.fusion import can_inline, inline
@@ -107,7 +107,7 @@ class _Spread:
             moved = zip(self._dense_index(r), lows, strict=True)
             return Read(dense.out, tuple(p - low for p, low in moved))
 
-        return (dense,), tuple(n.map(n.axes, n.reduce, read, lambda p: p) for n in parts)
+        return (dense,), tuple(n.with_reads(read) for n in parts)
 
     def _splits(self) -> bool:
         """Return whether one result index and one tap at most decide what each axis meets."""
@@ -255,7 +255,7 @@ def _empty(nest: Nest) -> Nest:
     def read(r: Read) -> Expr:
         return zero if r.tensor is nest.result else r
 
-    body = zero if nest.epilogue is None else map_leaves(nest.epilogue, read, lambda p: p)
+    body = zero if nest.epilogue is None else map_reads(nest.epilogue, read)
     return Nest(nest.out, nest.index, nest.axes, (), None, body, nest.out)
 
 

@@ -30,7 +30,7 @@ from loopwright.dsl.expr import Binary, Cast, Const, Expr, IndexValue, Read, Sel
 from loopwright.dsl.index import Index, IndexExpr
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.traversal import map_leaves
+from loopwright.dsl.traversal import map_leaves, map_reads
 from loopwright.dsl.workload import Workload, tensor_bytes
 from loopwright.schedule.program.canonical import moved, placed, places_of
 from loopwright.schedule.program.constants import constants_of
@@ -199,7 +199,7 @@ class _Product:
             nest,
             reduce=tuple(part if i == deep else i for i in nest.reduce),
             body=_sum(term(at, value) for at, value in values),
-            epilogue=map_leaves(after, scaled, lambda p: p),
+            epilogue=map_reads(after, scaled),
         )
 
     def _tensor(self, role: str, axes: tuple[Index, ...], dtype: str, names: set[str]) -> Tensor:

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from loopwright.dsl.dtypes import HALVES
 from loopwright.dsl.elements import REDUCERS
 from loopwright.dsl.expr import Expr, Read, Reduce
-from loopwright.dsl.index import Affine, Index
+from loopwright.dsl.index import Index
 from loopwright.dsl.scans import scan_of
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.traversal import map_leaves
+from loopwright.dsl.traversal import map_reads, map_subscripts
 from loopwright.dsl.workload import Workload, defined, reads, workload
 from loopwright.schedule.gpu.plan import gpu_plan, gpu_program
 from loopwright.schedule.gpu.rules import reads_along
-from loopwright.schedule.program.canonical import Program, unused
+from loopwright.schedule.program.canonical import Program, placed, unused
 from loopwright.schedule.program.nest import extent, fresh
 from loopwright.schedule.program.plan import grouped
 from loopwright.schedule.program.source import Source
@@ -100,17 +100,11 @@ def split_reduction(source: Workload, number: int, parts: int) -> Workload | Non
         return None
     part = Index(unused("p", tuple(d.extents)), parts)
     rest = Index(axis.name, extent(axis) // parts)
-
-    def position(p: Affine) -> Affine:
-        return p.replace(lambda i: part * (rest.extent or 1) + rest if i == axis else i)
-
-    def read(r: Read) -> Expr:
-        return Read(r.tensor, tuple(position(p) for p in r.index))
-
+    values = {axis: part * extent(rest) + rest}
     taken = {t.name for t in (*source.inputs, *source.stages)}
     partial = Tensor(fresh(f"{stage.name}_part", taken))
     left = tuple(Index(i.name, i.extent) for i in d.axes)
-    body = _declared(map_leaves(d.body, read, position), d.extents, rest)
+    body = _declared(map_subscripts(d.body, lambda p: placed(p, values)), d.extents, rest)
     partial[(part, *left)] = Reduce(d.reducer, body)
     return _replace_stage(source, stage, partial, part, left, d.reducer)
 
@@ -118,11 +112,7 @@ def split_reduction(source: Workload, number: int, parts: int) -> Workload | Non
 def _declared(body: Expr, extents: dict[Index, int], *others: Index) -> Expr:
     """Say every range outright: what inference would find from other subscripts may differ."""
     known = {i: Index(i.name, n) for i, n in extents.items()} | {i: i for i in others}
-
-    def position(p: Affine) -> Affine:
-        return p.replace(lambda i: known.get(i, i))
-
-    return map_leaves(body, lambda r: Read(r.tensor, tuple(map(position, r.index))), position)
+    return map_subscripts(body, lambda p: placed(p, known))
 
 
 def _replace_stage(
@@ -145,7 +135,7 @@ def _replace_stage(
             return Read(new.get(r.tensor, r.tensor), r.index)
 
         copy = Tensor(other.name, other.shape, other.dtype)
-        body = _declared(map_leaves(d.body, read, lambda p: p), d.extents)
+        body = _declared(map_reads(d.body, read), d.extents)
         copy[d.axes] = body if d.reducer is None else Reduce(d.reducer, body)
         new[other] = copy
     return workload(*(new[t] for t in source.outputs), inputs=source.inputs)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.size import Dim
+from loopwright.dsl.size import Dim, named
 
 EXTREMES = ("min", "max")
 _MOST_TRIED = 1 << 16  # sizes at which a number is worked out
@@ -163,10 +163,10 @@ def never_negative(x: Formula | int, dims: Sequence[Dim]) -> bool:
     if bounds(x)[0] >= 0 or not isinstance(x, Formula):
         return bounds(x)[0] >= 0
     own = [d for d in dims if d.name in x.dims()]
-    if math.prod((d.high - d.low) // d.multiple + 1 for d in own) > _MOST_TRIED:
+    if math.prod(len(d.values) for d in own) > _MOST_TRIED:
         return False
-    values = np.ix_(*(np.arange(d.low, d.high + 1, d.multiple) for d in own))
-    return bool(np.all(x.at(dict(zip((d.name for d in own), values))) >= 0))
+    values = np.ix_(*(np.array(d.values) for d in own))
+    return bool(np.all(x.at(named(own, values)) >= 0))
 
 
 def evaluated(x: Any, sizes: Mapping[str, _Whole]) -> Any:

@@ -411,7 +411,7 @@ def test_policies_imitate_what_is_shown_and_repeat(method):
 @pytest.mark.torch
 def test_policies_are_trained_from_nothing(monkeypatch):
     pytest.importorskip("torch")
-    from loopwright.explore.scheduling.learn import Rounds, train_policies
+    from loopwright.explore.scheduling.learn import train_policies
 
     problems = [problem(), problem(64, 32, 48)]
     told, looks = [], itertools.count(1)
@@ -423,7 +423,6 @@ def test_policies_are_trained_from_nothing(monkeypatch):
         made_up(),
         0.05,
         on_point=lambda name, number: lambda point: told.append((name, number)),
-        plan=Rounds(rounds=(0.6, 0.4)),
     )
     assert set(told) == {("dqn", 0), ("dqn", 1)}
     assert model.learned > 0

@@ -114,7 +114,7 @@ def compare(tasks, samples, changes, monkeypatch):
     monkeypatch.setattr(whole, "lighter", lambda *_: changes)
     monkeypatch.setattr(whole, "_parts", lambda *_: [])
     others = {"another task": "known", **{t.key: "not this" for t in tasks}}
-    return list(whole.compare_networks(None, TARGET, tasks, samples, math.inf, others))
+    return list(whole.compare_networks(None, TARGET, tasks, samples, math.inf, others, False))
 
 
 def test_candidates_win_where_the_network_gains_by_them(networks, monkeypatch):

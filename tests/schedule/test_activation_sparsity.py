@@ -15,6 +15,7 @@ from loopwright.schedule.space import space as space_on
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.verifier import verify
 from tests.codegen.test_build import assert_equals_oracle, random_inputs
+from tests.collection import T
 from tests.targets import ALONE, AVX2_SMALL, HERE
 from tests.thin import thinned
 
@@ -24,32 +25,28 @@ AVX2 = Target(vector_bytes=32, threads=2)
 runs = pytest.mark.skipif(HERE.vector_bytes < 32, reason="these programs need AVX2")
 
 
-def tensor(name, *shape, constant=False, dtype="float32"):
-    return lw.tensor(name, shape, dtype=dtype, constant=constant)
-
-
 def pointwise(size=8, channels=64, filters=64):
-    x = tensor("x", 1, size, size, channels)
-    w = tensor("w", 1, 1, channels, filters, constant=True)
+    x = T("x", 1, size, size, channels)
+    w = T("w", 1, 1, channels, filters, constant=True)
     return ops.conv2d(x, w, layout="NHWC")
 
 
 def with_bias_relu_and_residual(channels, filters):
-    y = ops.add(pointwise(8, channels, filters), tensor("b", filters, constant=True))
-    return ops.relu(ops.add(y, tensor("r", 1, 8, 8, filters)))
+    y = ops.add(pointwise(8, channels, filters), T("b", filters, constant=True))
+    return ops.relu(ops.add(y, T("r", 1, 8, 8, filters)))
 
 
 def behind_a_window(stride=1):
     """A depthwise convolution, a ReLU, and a pointwise convolution."""
-    x = tensor("x", 1, 14, 14, 64)
-    w = tensor("w", 3, 3, 1, 64, constant=True)
+    x = T("x", 1, 14, 14, 64)
+    w = T("w", 3, 3, 1, 64, constant=True)
     y = ops.depthwise_conv2d(x, w, stride=stride, padding=1, layout="NHWC")
-    y = ops.relu(ops.add(y, tensor("b", 64, constant=True)))
-    return ops.conv2d(y, tensor("v", 1, 1, 64, 128, constant=True), layout="NHWC")
+    y = ops.relu(ops.add(y, T("b", 64, constant=True)))
+    return ops.conv2d(y, T("v", 1, 1, 64, 128, constant=True), layout="NHWC")
 
 
 def product(m, n, k, constant=True):
-    return ops.matmul(tensor("x", m, k), tensor("y", k, n, constant=constant))
+    return ops.matmul(T("x", m, k), T("y", k, n, constant=constant))
 
 
 DEFINITIONS = {
@@ -164,7 +161,7 @@ def test_a_negative_zero_is_a_zero():
         lambda: product(24, 72, 64),
         lambda: product(4, 64, 64),
         lambda: product(1, 64, 64),
-        lambda: ops.conv2d(tensor("x", 1, 64, 8, 8), tensor("w", 64, 64, 1, 1, constant=True)),
+        lambda: ops.conv2d(T("x", 1, 64, 8, 8), T("w", 64, 64, 1, 1, constant=True)),
     ],
     ids=[
         "other_weights",

@@ -11,6 +11,7 @@ from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.boundary_peeling import peel_boundaries
 from loopwright.schedule.tree.grammar import Loop
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.collection import T
 from tests.sketches import derived, random_configs
 from tests.targets import narrow
 from tests.thin import thinned
@@ -18,23 +19,19 @@ from tests.thin import thinned
 pytestmark = pytest.mark.sampled(0.34)
 
 
-def tensor(name, *shape, constant=False, dtype="float32"):
-    return lw.tensor(name, shape, dtype=dtype, constant=constant)
-
-
 def depthwise(h=35, w=37, window=3, **options):
-    x, taps = tensor("x", 2, 5, h, w), tensor("w", 5, 1, window, window, constant=True)
+    x, taps = T("x", 2, 5, h, w), T("w", 5, 1, window, window, constant=True)
     return ops.depthwise_conv2d(x, taps, **options)
 
 
 def depthwise_last(channels=8, h=11, w=9, **options):
-    x, taps = tensor("x", 1, h, w, channels), tensor("w", 3, 3, 1, channels, constant=True)
+    x, taps = T("x", 1, h, w, channels), T("w", 3, 3, 1, channels, constant=True)
     return ops.depthwise_conv2d(x, taps, layout="NHWC", **options)
 
 
 def weights_by_channel(channels=64):
     """Channels last in the image, first in the weights, as imported networks have it."""
-    x, taps = tensor("x", 7, 9, channels), tensor("w", channels, 3, 3, constant=True)
+    x, taps = T("x", 7, 9, channels), T("w", channels, 3, 3, constant=True)
     padded, total = lw.tensor("padded", (9, 11, channels)), lw.tensor("total")
     i, j, c, r, s = lw.indices("i j c r s")
     inside = (i >= 1) & (i < 8) & (j >= 1) & (j < 10)
@@ -44,7 +41,7 @@ def weights_by_channel(channels=64):
 
 
 def with_bias_and_relu():
-    return ops.relu(depthwise(stride=2, padding=1, bias=tensor("b", 5, constant=True)))
+    return ops.relu(depthwise(stride=2, padding=1, bias=T("b", 5, constant=True)))
 
 
 def inside_of_guards(stmt, kinds=None):
@@ -64,12 +61,12 @@ CASES = {
     "stride 2, an even size": lambda: depthwise(h=36, w=40, stride=2, padding=1),
     "dilated": lambda: depthwise(padding=2, dilation=2),
     "padding before alone": lambda: depthwise(padding=((1, 0), (2, 0))),
-    "maximum": lambda: ops.max_pool2d(tensor("x", 1, 3, 36, 36), 3, stride=2, padding=1),
+    "maximum": lambda: ops.max_pool2d(T("x", 1, 3, 36, 36), 3, stride=2, padding=1),
     "maximum of integers": lambda: ops.max_pool2d(
-        tensor("x", 1, 3, 36, 200, dtype="int8"), 2, stride=2, padding=1
+        T("x", 1, 3, 36, 200, dtype="int8"), 2, stride=2, padding=1
     ),
     "mean without padding": lambda: ops.avg_pool2d(
-        tensor("x", 1, 3, 20, 33), 3, stride=1, padding=1, count_include_pad=False
+        T("x", 1, 3, 20, 33), 3, stride=1, padding=1, count_include_pad=False
     ),
     "channels last": lambda: depthwise_last(channels=48, padding=1),
     "channels last, stride 2": lambda: depthwise_last(channels=24, stride=2, padding=1),
@@ -80,7 +77,7 @@ CASES = {
         channels=16, h=7, padding=((1, 0), (1, 0))
     ),
     "channels last, bias, ReLU": lambda: ops.relu(
-        depthwise_last(channels=16, padding=1, bias=tensor("b", 16, constant=True))
+        depthwise_last(channels=16, padding=1, bias=T("b", 16, constant=True))
     ),
     "channels last, weights by channel": weights_by_channel,
     "channels last, padding of rows alone": lambda: depthwise_last(
@@ -91,14 +88,12 @@ CASES = {
     ),
     "channels last, two rows": lambda: depthwise_last(channels=160, h=3, stride=2, padding=1),
     "channels last, mean without padding": lambda: ops.avg_pool2d(
-        tensor("x", 2, 10, 9, 16), 3, stride=1, padding=1, count_include_pad=False, layout="NHWC"
+        T("x", 2, 10, 9, 16), 3, stride=1, padding=1, count_include_pad=False, layout="NHWC"
     ),
     "channels last, maximum": lambda: ops.max_pool2d(
-        tensor("x", 2, 13, 15, 32), 3, stride=2, padding=1, layout="NHWC"
+        T("x", 2, 13, 15, 32), 3, stride=2, padding=1, layout="NHWC"
     ),
-    "one dimension": lambda: ops.conv1d(
-        tensor("x", 1, 4, 70), tensor("w", 4, 1, 5), padding=2, groups=4
-    ),
+    "one dimension": lambda: ops.conv1d(T("x", 1, 4, 70), T("w", 4, 1, 5), padding=2, groups=4),
 }
 
 
@@ -151,7 +146,7 @@ def test_weights_are_packed_for_every_part_and_slice(threads):
 
 @pytest.mark.parametrize(("channels", "slices"), [(64, 2), (512, 2), (96, 2), (24, 3)])
 def test_channels_that_are_last_are_cut_into_slices_where_there_are_no_rows(channels, slices):
-    x, taps = tensor("x", 70, channels), tensor("w", 3, channels, constant=True)
+    x, taps = T("x", 70, channels), T("w", 3, channels, constant=True)
     padded, total = lw.tensor("padded", (72, channels)), lw.tensor("total")
     i, c, r = lw.indices("i c r")
     padded[i, c] = lw.where((i >= 1) & (i < 71), x[i - 1, c], 0.0)
@@ -178,7 +173,7 @@ def test_the_rows_that_a_window_meets_are_tested_once_for_a_register_tile():
         depthwise(),
         depthwise(window=5, padding=2),
         depthwise(h=9, w=9, padding=1),
-        ops.conv2d(tensor("x", 1, 8, 33, 33), tensor("w", 4, 8, 3, 3), padding=1),
+        ops.conv2d(T("x", 1, 8, 33, 33), T("w", 4, 8, 3, 3), padding=1),
         depthwise_last(channels=7, padding=1),
     ],
     ids=["no padding", "many parts", "short rows", "planes meet", "few channels, last"],
@@ -188,19 +183,19 @@ def test_where_it_does_not_pay_there_is_none(out):
 
 
 def test_a_padded_tensor_that_is_a_result_too_stays():
-    x, padded, total = tensor("x", 3, 34), lw.tensor("padded", (3, 36)), lw.tensor("total")
+    x, padded, total = T("x", 3, 34), lw.tensor("padded", (3, 36)), lw.tensor("total")
     c, i, r = lw.indices("c i r")
     padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], 0.0)
-    total[c, i] += padded[c, i + r] * tensor("w", 3, 3)[c, r]
+    total[c, i] += padded[c, i + r] * T("w", 3, 3)[c, r]
     assert peel_boundaries(Source.of(lw.workload(total)), narrow(2)) is not None
     assert peel_boundaries(Source.of(lw.workload(total, padded)), narrow(2)) is None
 
 
 def test_the_largest_product_with_a_padded_tensor_keeps_the_padding():
-    x, padded, top = tensor("x", 3, 34), lw.tensor("padded", (3, 36)), lw.tensor("top")
+    x, padded, top = T("x", 3, 34), lw.tensor("padded", (3, 36)), lw.tensor("top")
     c, i, r = lw.indices("c i r")
     padded[c, i] = lw.where((i >= 1) & (i < 35), x[c, i - 1], float("-inf"))
-    top[c, i] = lw.max(padded[c, i + r] * tensor("w", 3, 3)[c, r])
+    top[c, i] = lw.max(padded[c, i + r] * T("w", 3, 3)[c, r])
     assert peel_boundaries(Source.of(lw.workload(top)), narrow(2)) is None
 
 
@@ -215,7 +210,7 @@ MAXIMA = {
 @pytest.mark.parametrize("name", MAXIMA)
 def test_maxima_over_images_with_channels_last_read_the_nearest_element(name):
     dtype = "int8" if name == "integers" else "float32"
-    x = tensor("x", 2, 9, 10, 19, dtype=dtype)
+    x = T("x", 2, 9, 10, 19, dtype=dtype)
     workload = lw.workload(ops.max_pool2d(x, 3, layout="NHWC", **MAXIMA[name]))
     space = lw.space(workload, narrow(2))
     (sketch,) = derived(space.sketches, "clamped_padding")
@@ -236,8 +231,8 @@ def maxima_of(body, low=-np.inf, dtype="float32"):
 @pytest.mark.parametrize(
     "workload",
     [
-        lambda: maxima_of(lambda u, c: tensor("x", 20, 8)[u - 1, c]),
-        lambda: maxima_of(lambda u, c: tensor("x", 6, 8, dtype="int8")[u - 1, c], -127),
+        lambda: maxima_of(lambda u, c: T("x", 20, 8)[u - 1, c]),
+        lambda: maxima_of(lambda u, c: T("x", 6, 8, dtype="int8")[u - 1, c], -127),
     ],
     ids=["a part of an image", "integers that are less than the padding"],
 )
@@ -247,7 +242,7 @@ def test_where_the_nearest_element_is_another_windows_keep_their_padding(workloa
 
 
 def test_several_maxima_in_a_row_all_lose_their_padding():
-    x = tensor("x", 1, 9, 9, 16)
+    x = T("x", 1, 9, 9, 16)
     for _ in range(3):
         x = ops.max_pool2d(x, 3, stride=1, padding=1, layout="NHWC")
     space = lw.space(lw.workload(x), narrow(2))
@@ -258,7 +253,7 @@ def test_several_maxima_in_a_row_all_lose_their_padding():
 
 def test_images_may_be_padded_with_the_least_finite_number_as_models_have_it():
     n, y, x, c, r, s = lw.indices("n y x c r s")
-    image, out = tensor("x", 1, 9, 10, 16), lw.tensor("out", (1, 5, 5, 16))
+    image, out = T("x", 1, 9, 10, 16), lw.tensor("out", (1, 5, 5, 16))
     padded = lw.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)), float(np.finfo(np.float32).min))
     out[n, y, x, c] = lw.max(padded[n, 2 * y + r, 2 * x + s, c])
     sketches = lw.space(lw.workload(out), narrow(2)).sketches
@@ -269,10 +264,10 @@ def test_images_may_be_padded_with_the_least_finite_number_as_models_have_it():
     "out",
     [
         lambda: ops.max_pool2d(
-            tensor("x", 1, 9, 9, 16), 3, stride=1, padding=2, dilation=2, layout="NHWC"
+            T("x", 1, 9, 9, 16), 3, stride=1, padding=2, dilation=2, layout="NHWC"
         ),
-        lambda: ops.max_pool2d(tensor("x", 1, 16, 9, 9), 3, stride=2, padding=1),
-        lambda: ops.avg_pool2d(tensor("x", 1, 9, 9, 16), 3, padding=1, layout="NHWC"),
+        lambda: ops.max_pool2d(T("x", 1, 16, 9, 9), 3, stride=2, padding=1),
+        lambda: ops.avg_pool2d(T("x", 1, 9, 9, 16), 3, padding=1, layout="NHWC"),
     ],
     ids=["taps apart, between which the nearest may be", "channels first", "a mean"],
 )

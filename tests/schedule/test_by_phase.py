@@ -11,6 +11,7 @@ from loopwright.dsl import ops
 from loopwright.schedule.rewrites.bilinear.whole_axis import Axis, axis_algorithm
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.collection import T
 from tests.sketches import default_configs, derived, random_configs
 from tests.targets import HERE, narrow
 from tests.thin import thinned
@@ -18,12 +19,8 @@ from tests.thin import thinned
 pytestmark = pytest.mark.sampled(0.34)
 
 
-def tensor(name, *shape, constant=False, dtype="float32"):
-    return lw.tensor(name, shape, dtype=dtype, constant=constant)
-
-
 def weights(*shape, dtype="float32"):
-    return tensor("w", *shape, constant=True, dtype=dtype)
+    return T("w", *shape, constant=True, dtype=dtype)
 
 
 def by_phase(workload, target=HERE):
@@ -103,19 +100,19 @@ def test_a_result_that_meets_the_padding_takes_one_product_for_each_of_its_taps(
 
 
 def with_bias_relu_and_residual():
-    x = tensor("x", 1, 16, 14, 14)
-    y = ops.conv2d(x, weights(32, 16, 3, 3), 2, 1, bias=tensor("b", 32, constant=True))
-    return ops.relu(ops.add(y, tensor("r", 1, 32, 7, 7)))
+    x = T("x", 1, 16, 14, 14)
+    y = ops.conv2d(x, weights(32, 16, 3, 3), 2, 1, bias=T("b", 32, constant=True))
+    return ops.relu(ops.add(y, T("r", 1, 32, 7, 7)))
 
 
 def last(*shape, filters, padding=1, window=3, stride=2, dtype="float32"):
     taps = weights(window, window, shape[-1], filters, dtype=dtype)
-    return ops.conv2d(tensor("x", *shape, dtype=dtype), taps, stride, padding, layout="NHWC")
+    return ops.conv2d(T("x", *shape, dtype=dtype), taps, stride, padding, layout="NHWC")
 
 
 def of_groups():
     g, k, y, x, c, r, s = lw.indices("g k y x c r s")
-    data, w = tensor("x", 2, 16, 15, 13), tensor("w", 2, 32, 16, 3, 3, constant=True)
+    data, w = T("x", 2, 16, 15, 13), T("w", 2, 32, 16, 3, 3, constant=True)
     out = lw.tensor("o")
     out[g, k, y, x] += data[g, c, 2 * y + r, 2 * x + s] * w[g, k, c, r, s]
     return out
@@ -123,7 +120,7 @@ def of_groups():
 
 def one_dimension():
     n, k, c, x, r = lw.indices("n k c x r")
-    data, w = tensor("d", 3, 31, 40), weights(4, 40, 32)
+    data, w = T("d", 3, 31, 40), weights(4, 40, 32)
     out = lw.tensor("out")
     out[n, x, k] += data[n, 2 * x + r, c] * w[r, c, k]
     return out
@@ -131,23 +128,23 @@ def one_dimension():
 
 def padded_with_a_half():
     u, v, c, k, y, x, r, q = lw.indices("u v c k y x r q")
-    data, padded = tensor("data", 12, 12, 32), tensor("padded", 14, 14, 32)
+    data, padded = T("data", 12, 12, 32), T("padded", 14, 14, 32)
     inside = (u >= 1) & (u < 13) & (v >= 1) & (v < 13)
     padded[u, v, c] = lw.where(inside, data[u - 1, v - 1, c], 0.5)
-    out, taps = tensor("out", 6, 6, 32), weights(3, 3, 32, 32)
+    out, taps = T("out", 6, 6, 32), weights(3, 3, 32, 32)
     out[y, x, k] += padded[2 * y + r, 2 * x + q, c] * taps[r, q, c, k]
     return out
 
 
 def two_axes_of_filters():
     j, k, y, x, c, r, q = lw.indices("j k y x c r q")
-    data, taps, out = tensor("data", 17, 17, 24), weights(3, 3, 24, 3, 32), lw.tensor("out")
+    data, taps, out = T("data", 17, 17, 24), weights(3, 3, 24, 3, 32), lw.tensor("out")
     out[y, x, j, k] += data[2 * y + r, 2 * x + q, c] * taps[r, q, c, j, k]
     return out
 
 
 def an_input_that_two_read():
-    x = tensor("x", 1, 14, 14, 32)
+    x = T("x", 1, 14, 14, 32)
     return ops.conv2d(x, weights(3, 3, 32, 32), 2, 1, layout="NHWC"), ops.relu(x)
 
 

@@ -11,7 +11,7 @@ from loopwright.schedule.space import space
 from loopwright.schedule.target import Gpu, Target
 from loopwright.schedule.tree.printer import show
 from loopwright.schedule.tree.verifier import legal, verify
-from tests.collection import WORKLOADS
+from tests.collection import WORKLOADS, T
 from tests.schedule.gpu_interpreter import run
 from tests.thin import thinned
 
@@ -20,10 +20,6 @@ pytestmark = pytest.mark.sampled(0.34)
 GPU = Gpu("sm_90", multiprocessors=4, tensor_cores=True, async_copies=True)
 CUDA = Target("cuda", gpu=GPU)
 OPENCL = Target("opencl", gpu=Gpu(most_threads=128, shared_bytes=16 << 10, multiprocessors=2))
-
-
-def T(name, *shape, dtype="float32", constant=False):
-    return lw.tensor(name, shape, dtype, constant)
 
 
 def halves(m, n, k, dtype="float16", **options):

@@ -12,13 +12,10 @@ from loopwright.schedule.sketch.kernel import Elementwise, Mma, RowReduction, Ti
 from loopwright.schedule.space import space
 from loopwright.schedule.target import Gpu, Target
 from loopwright.schedule.tree.printer import show
+from tests.collection import T
 
 H100 = Gpu("sm_90", multiprocessors=132, tensor_cores=True, async_copies=True)
 CUDA = Target("cuda", gpu=H100)
-
-
-def T(name, *shape, dtype="float32", constant=False):
-    return lw.tensor(name, shape, dtype, constant)
 
 
 def product(n, dtype="float32", **options):

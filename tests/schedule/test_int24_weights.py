@@ -7,6 +7,7 @@ import loopwright as lw
 from loopwright.dsl import ops
 from loopwright.schedule.sketch.naming import Derivation
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.collection import T
 from tests.sketches import default_configs, derived, of_each_program, random_configs
 from tests.targets import HERE, narrow
 from tests.thin import thinned
@@ -16,27 +17,23 @@ pytestmark = pytest.mark.sampled(0.34)
 SMALLER = "int24_weights"
 
 
-def tensor(name, *shape, constant=False, dtype="float32"):
-    return lw.tensor(name, shape, dtype=dtype, constant=constant)
-
-
 def products(m, n, k, transposed=False, constant=True, dtype="float32"):
     i, j, q = lw.indices("i j q")
-    y = tensor("y", *((n, k) if transposed else (k, n)), constant=constant, dtype=dtype)
-    x, out = tensor("x", m, k, dtype=dtype), lw.tensor("out")
+    y = T("y", *((n, k) if transposed else (k, n)), constant=constant, dtype=dtype)
+    x, out = T("x", m, k, dtype=dtype), lw.tensor("out")
     out[i, j] += x[i, q] * (y[j, q] if transposed else y[q, j])
     return out
 
 
 def vector(n, k):
     j, q = lw.indices("j q")
-    x, y, out = tensor("x", k), tensor("y", k, n, constant=True), lw.tensor("out")
+    x, y, out = T("x", k), T("y", k, n, constant=True), lw.tensor("out")
     out[j] += y[q, j] * x[q]
     return out
 
 
 def with_bias_and_relu():
-    return ops.relu(ops.add(products(1, 1100, 2100), tensor("b", 1100, constant=True)))
+    return ops.relu(ops.add(products(1, 1100, 2100), T("b", 1100, constant=True)))
 
 
 def gates():
@@ -49,20 +46,20 @@ def gates():
 
 def batched():
     b, j, q = lw.indices("scale j q")
-    x, y, out = tensor("x", 3, 900), tensor("y", 3, 900, 1000, constant=True), lw.tensor("out")
+    x, y, out = T("x", 3, 900), T("y", 3, 900, 1000, constant=True), lw.tensor("out")
     out[b, j] += x[b, q] * y[b, q, j]
     return out
 
 
 def sums_over_two_axes():
     i, j, p, q = lw.indices("i j p q")
-    x, y, out = tensor("x", 2, 3, 900), tensor("y", 3, 900, 1000, constant=True), lw.tensor("out")
+    x, y, out = T("x", 2, 3, 900), T("y", 3, 900, 1000, constant=True), lw.tensor("out")
     out[i, j] += x[i, p, q] * y[p, q, j]
     return out
 
 
 def windows():
-    x, w = tensor("x", 1, 150, 9, 9), tensor("w", 200, 150, 3, 3, constant=True)
+    x, w = T("x", 1, 150, 9, 9), T("w", 200, 150, 3, 3, constant=True)
     return ops.relu(ops.conv2d(x, w, padding=1))
 
 

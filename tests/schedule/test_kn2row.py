@@ -7,6 +7,7 @@ from loopwright.dsl import ops
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.kn2row import kn2row
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.collection import T
 from tests.sketches import derived, random_configs
 from tests.targets import HERE
 from tests.thin import thinned
@@ -14,17 +15,13 @@ from tests.thin import thinned
 pytestmark = pytest.mark.sampled(0.34)
 
 
-def tensor(name, *shape, constant=False, dtype="float32"):
-    return lw.tensor(name, shape, dtype=dtype, constant=constant)
-
-
 def transposed(c=33, h=5, w=7, o=3, **options):
-    x, taps = tensor("x", 2, c, h, w), tensor("w", c, o, 4, 4, constant=True)
+    x, taps = T("x", 2, c, h, w), T("w", c, o, 4, 4, constant=True)
     return ops.conv2d_transpose(x, taps, **options)
 
 
 def with_bias_and_tanh():
-    bias = tensor("b", 3, constant=True)
+    bias = T("b", 3, constant=True)
     return ops.tanh(ops.bias_add(transposed(stride=2, padding=1), bias))
 
 
@@ -33,20 +30,18 @@ CASES = {
     "transposed, stride 3": lambda: transposed(stride=3, output_padding=1),
     "transposed, stride 1": lambda: transposed(padding=1),
     "of integers": lambda: ops.conv2d(
-        tensor("x", 1, 40, 6, 6, dtype="int32"),
-        tensor("w", 50, 40, 3, 3, dtype="int32"),
+        T("x", 1, 40, 6, 6, dtype="int32"),
+        T("w", 50, 40, 3, 3, dtype="int32"),
         padding=1,
     ),
     "padded": lambda: ops.conv2d(
-        tensor("x", 1, 40, 5, 6), tensor("w", 50, 40, 3, 3, constant=True), padding=1
+        T("x", 1, 40, 5, 6), T("w", 50, 40, 3, 3, constant=True), padding=1
     ),
-    "dilated": lambda: ops.conv2d(
-        tensor("x", 1, 64, 9, 9), tensor("w", 2, 64, 3, 3), padding=2, dilation=2
-    ),
+    "dilated": lambda: ops.conv2d(T("x", 1, 64, 9, 9), T("w", 2, 64, 3, 3), padding=2, dilation=2),
     "channels last": lambda: ops.conv2d(
-        tensor("x", 1, 6, 7, 64), tensor("w", 3, 3, 64, 3), padding=1, layout="NHWC"
+        T("x", 1, 6, 7, 64), T("w", 3, 3, 64, 3), padding=1, layout="NHWC"
     ),
-    "one dimension": lambda: ops.conv1d(tensor("x", 1, 64, 37), tensor("w", 4, 64, 5), padding=2),
+    "one dimension": lambda: ops.conv1d(T("x", 1, 64, 37), T("w", 4, 64, 5), padding=2),
 }
 
 
@@ -67,14 +62,14 @@ def test_the_product_is_one_of_two_matrices():
 @pytest.mark.parametrize(
     "out",
     [
-        ops.conv2d(tensor("x", 1, 64, 9, 9), tensor("w", 4, 64, 1, 1)),
-        ops.conv2d(tensor("x", 1, 8, 9, 9), tensor("w", 4, 8, 3, 3)),
-        ops.conv2d(tensor("x", 1, 64, 40, 40), tensor("w", 64, 64, 3, 3)),
-        ops.conv2d(tensor("x", 1, 64, 9, 9), tensor("w", 2, 64, 3, 3), padding=1, stride=2),
-        ops.conv2d(tensor("x", 1, 64, 9, 9), tensor("w", 2, 64, 3, 3)),
-        ops.depthwise_conv2d(tensor("x", 1, 64, 9, 9), tensor("w", 64, 1, 3, 3)),
-        ops.conv2d(tensor("x", 1, 128, 9, 9), tensor("w", 4, 64, 3, 3), groups=2),
-        ops.dense(tensor("x", 64, 64), tensor("w", 64, 64)),
+        ops.conv2d(T("x", 1, 64, 9, 9), T("w", 4, 64, 1, 1)),
+        ops.conv2d(T("x", 1, 8, 9, 9), T("w", 4, 8, 3, 3)),
+        ops.conv2d(T("x", 1, 64, 40, 40), T("w", 64, 64, 3, 3)),
+        ops.conv2d(T("x", 1, 64, 9, 9), T("w", 2, 64, 3, 3), padding=1, stride=2),
+        ops.conv2d(T("x", 1, 64, 9, 9), T("w", 2, 64, 3, 3)),
+        ops.depthwise_conv2d(T("x", 1, 64, 9, 9), T("w", 64, 1, 3, 3)),
+        ops.conv2d(T("x", 1, 128, 9, 9), T("w", 4, 64, 3, 3), groups=2),
+        ops.dense(T("x", 64, 64), T("w", 64, 64)),
     ],
     ids=[
         "no window",

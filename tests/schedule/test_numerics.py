@@ -14,6 +14,7 @@ from loopwright.dsl.oracle import evaluate, random_inputs
 from loopwright.measure.workers.hard_data import with_scaled_features
 from loopwright.schedule.registry import REWRITES
 from loopwright.schedule.space import space
+from tests.collection import T
 from tests.targets import narrow
 
 pytestmark = [pytest.mark.sampled(0.34), pytest.mark.optimized]
@@ -24,10 +25,6 @@ TINY = 2.0**-149
 """Its smallest number: what a result that underflows may be off by."""
 VANISHING = 2.0**40
 """How many times that "fast" may lose: it scales sums by what weights are scaled by."""
-
-
-def T(name, *shape, constant=False):
-    return lw.tensor(name, shape, constant=constant)
 
 
 def last(size, channels, filters, **options):

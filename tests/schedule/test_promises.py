@@ -1,7 +1,5 @@
 """What spaces and lowering promise on four machines, none of which is the one at hand."""
 
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from loopwright.schedule.lowering import lower
 from loopwright.schedule.program.footprint import NestContext
 from loopwright.schedule.program.nest import extent
 from loopwright.schedule.space import space
-from loopwright.schedule.tree.grammar import Allocate, Loop, Stmt
+from loopwright.schedule.tree.grammar import Allocate, statements
 from loopwright.schedule.tree.verifier import verify
 from tests.collection import WORKLOADS
 from tests.targets import TARGETS
@@ -68,13 +66,6 @@ def trees(sketches, target):
         lower(s, target, np.array([s.default, *numbers], dtype=np.int64))
         for s, numbers in zip(sketches, drawn)
     ]
-
-
-def statements(body: Iterable[Stmt]) -> Iterator[Stmt]:
-    for stmt in body:
-        yield stmt
-        if isinstance(stmt, Loop):
-            yield from statements(stmt.body)
 
 
 def test_configs_of_every_sketch_lower_to_verified_trees(trees):

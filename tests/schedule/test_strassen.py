@@ -11,15 +11,12 @@ from loopwright.dsl import ops
 from loopwright.schedule.rewrites.bilinear.strassen import ALGORITHM
 from loopwright.schedule.target import Target
 from tests.codegen.test_build import assert_configs_equal_oracle
+from tests.collection import T
 from tests.sketches import default_configs, derived, random_configs
 from tests.targets import HERE
 from tests.thin import thinned
 
 pytestmark = pytest.mark.sampled(0.34)
-
-
-def tensor(name, *shape, constant=False, dtype="float32"):
-    return lw.tensor(name, shape, dtype=dtype, constant=constant)
 
 
 def halved(workload, target=HERE):
@@ -47,55 +44,55 @@ def test_seven_products_of_blocks_are_the_product_of_the_matrices_exactly():
 
 
 def pointwise(size, channels, filters, dtype="float32"):
-    x = tensor("x", 1, size, size, channels, dtype=dtype)
-    w = tensor("w", 1, 1, channels, filters, constant=True, dtype=dtype)
+    x = T("x", 1, size, size, channels, dtype=dtype)
+    w = T("w", 1, 1, channels, filters, constant=True, dtype=dtype)
     return ops.conv2d(x, w, layout="NHWC")
 
 
 def with_bias_relu_and_residual():
-    y = ops.add(pointwise(8, 320, 384), tensor("b", 384, constant=True))
-    return ops.relu(ops.add(y, tensor("r", 1, 8, 8, 384)))
+    y = ops.add(pointwise(8, 320, 384), T("b", 384, constant=True))
+    return ops.relu(ops.add(y, T("r", 1, 8, 8, 384)))
 
 
 def products(m, n, k, transposed=False, constant=True):
     shape = (n, k) if transposed else (k, n)
     i, j, q = lw.indices("i j q")
-    x, y, out = tensor("x", m, k), tensor("y", *shape, constant=constant), lw.tensor("out")
+    x, y, out = T("x", m, k), T("y", *shape, constant=constant), lw.tensor("out")
     out[i, j] += x[i, q] * (y[j, q] if transposed else y[q, j])
     return out
 
 
 def batched(name="b"):
     b, i, j, q = lw.indices(f"{name} i j q")
-    x, y, out = tensor("x", 3, 56, 320), tensor("y", 3, 320, 320, constant=True), lw.tensor("out")
+    x, y, out = T("x", 3, 56, 320), T("y", 3, 320, 320, constant=True), lw.tensor("out")
     out[b, i, j] += x[b, i, q] * y[b, q, j]
     return out
 
 
 def rows_of_two_axes():
     h, i, j, q = lw.indices("h i j q")
-    x, y, out = tensor("x", 5, 12, 320), tensor("y", 320, 320, constant=True), lw.tensor("out")
+    x, y, out = T("x", 5, 12, 320), T("y", 320, 320, constant=True), lw.tensor("out")
     out[i, h, j] += x[h, i, q] * y[q, j]
     return out
 
 
 def depth_of_two_axes():
     i, j, p, q = lw.indices("i j p q")
-    x, y, out = tensor("x", 56, 3, 320), tensor("y", 3, 320, 320, constant=True), lw.tensor("out")
+    x, y, out = T("x", 56, 3, 320), T("y", 3, 320, 320, constant=True), lw.tensor("out")
     out[i, j] += x[i, p, q] * y[p, q, j]
     return out
 
 
 def columns_of_two_axes():
     i, j, h, q = lw.indices("i j h q")
-    x, y, out = tensor("x", 56, 320), tensor("y", 320, 3, 320, constant=True), lw.tensor("out")
+    x, y, out = T("x", 56, 320), T("y", 320, 3, 320, constant=True), lw.tensor("out")
     out[h, i, j] += x[i, q] * y[q, h, j]
     return out
 
 
 def cast_afterwards():
     i, j, q = lw.indices("i j q")
-    x, y, b = tensor("x", 56, 320), tensor("y", 320, 320, constant=True), tensor("b", 320)
+    x, y, b = T("x", 56, 320), T("y", 320, 320, constant=True), T("b", 320)
     made, out = lw.tensor("made"), lw.tensor("out")
     made[i, j] += x[i, q] * y[q, j]
     out[i, j] = lw.cast(made[i, j] + b[j], "float64") - lw.cast(i, "float64")
@@ -105,8 +102,8 @@ def cast_afterwards():
 def weights_that_are_computed():
     i, j, q = lw.indices("i j q")
     x, y, w, out = (
-        tensor("x", 56, 320),
-        tensor("y", 320, 320, constant=True),
+        T("x", 56, 320),
+        T("y", 320, 320, constant=True),
         *map(lw.tensor, "wo"),
     )
     w[q, j] = lw.exp(y[q, j]) - y[j, q]
@@ -116,7 +113,7 @@ def weights_that_are_computed():
 
 def two_of_unequal_size():
     i, j, q, h = lw.indices("i j q h")
-    x, y, w = tensor("x", 102, 320), tensor("y", 56, 320), tensor("w", 320, 320, constant=True)
+    x, y, w = T("x", 102, 320), T("y", 56, 320), T("w", 320, 320, constant=True)
     one, other = lw.tensor("one"), lw.tensor("other")
     one[i, j] += x[i, q] * w[q, j]
     other[h, j] += y[h, q] * w[q, j]
@@ -126,17 +123,17 @@ def two_of_unequal_size():
 def after_a_product():
     """What is halved is made by another product, which is halved too."""
     q, k, i, j = lw.indices("q k i j")
-    x, made, out = tensor("x", 56, 320), lw.tensor("made"), lw.tensor("out")
-    y, z = (tensor(name, 320, 320, constant=True) for name in "yz")
+    x, made, out = T("x", 56, 320), lw.tensor("made"), lw.tensor("out")
+    y, z = (T(name, 320, 320, constant=True) for name in "yz")
     made[i, k] += x[i, q] * y[q, k]
     out[i, j] += lw.relu(made[i, k]) * z[k, j]
     return out
 
 
 def behind_a_window():
-    x, taps = tensor("x", 1, 8, 8, 320), tensor("taps", 3, 3, 1, 320, constant=True)
+    x, taps = T("x", 1, 8, 8, 320), T("taps", 3, 3, 1, 320, constant=True)
     y = ops.relu(ops.depthwise_conv2d(x, taps, padding=1, layout="NHWC"))
-    return ops.conv2d(y, tensor("w", 1, 1, 320, 384, constant=True), layout="NHWC")
+    return ops.conv2d(y, T("w", 1, 1, 320, 384, constant=True), layout="NHWC")
 
 
 CASES = {
@@ -190,7 +187,7 @@ def test_a_window_before_the_product_needs_no_padding():
 
 
 def test_what_cannot_gain_is_left_as_it_is():
-    x, window = tensor("x", 1, 8, 8, 320), tensor("w", 3, 3, 320, 320, constant=True)
+    x, window = T("x", 1, 8, 8, 320), T("w", 3, 3, 320, 320, constant=True)
     for made in (
         products(64, 96, 512),  # few columns
         products(64, 512, 128),  # short sums
@@ -198,10 +195,8 @@ def test_what_cannot_gain_is_left_as_it_is():
         products(64, 513, 512),  # odd columns
         products(64, 512, 512, constant=False),  # both operands to be summed up in every call
         products(32, 512, 512),  # weights that are hardly used again
-        lw.einsum(
-            "kib,bkj->bij", tensor("x", 512, 64, 3), tensor("w", 3, 512, 512, constant=True)
-        ),
-        lw.einsum("i,i->i", tensor("x", 1), tensor("w", 1, constant=True)),  # no sum at all
+        lw.einsum("kib,bkj->bij", T("x", 512, 64, 3), T("w", 3, 512, 512, constant=True)),
+        lw.einsum("i,i->i", T("x", 1), T("w", 1, constant=True)),  # no sum at all
         ops.conv2d(x, window, layout="NHWC"),
     ):
         assert halved(lw.workload(made)) == []

@@ -61,7 +61,8 @@ class Server:
 
     def hide(self, text: str) -> str:
         """A text, such as an error of the server, without the passwords."""
-        for secret in filter(None, (self.password, *_secrets(self.query))):
+        secrets = [value for name, value in self.query if _is_secret(name)]
+        for secret in filter(None, (self.password, *secrets)):
             text = text.replace(secret, _HIDDEN)
         return text
 
@@ -114,7 +115,3 @@ def _unclear(problem: str) -> RecordError:
 
 def _is_secret(name: str) -> bool:
     return "password" in name.lower()
-
-
-def _secrets(query: tuple[tuple[str, str], ...]) -> list[str]:
-    return [value for name, value in query if _is_secret(name)]

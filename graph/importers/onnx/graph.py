@@ -167,12 +167,47 @@ class Graph:
         if varies:
             inputs = tuple(self._data(node.op_type, n, x) for n, x in enumerate(inputs))
 
+        rule = OPERATORS.get(key)
+        if rule is None and (inner := body_of(node, version, inputs)) is not None:
+            return self._expanded(node, inner, inputs, stated, version)
+        if rule is None:
+            found = iter(self._step(foreign(node, label, inputs, self.versions)))
+            return [next(found) if name else np.zeros(0) for name in node.output]
+        call = self._call(node, label, version, inputs, values, uses, stated)
+        check_form(call)
+        try:
+            made = rule(call)
+        except ModelError:
+            if varies and is_known:
+                return [_as_known(x) for x in folded(node, known, version)]
+            raise
+        except LoopwrightError as error:  # of the notation's own checks
+            raise UnsupportedOperator(f"{label}: {error}") from error
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+            raise UnsupportedOperator(not_as_defined(call)) from error
+        results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
+        results = [_as_known(x) for x in results]
+        self.record(node.op_type.lower(), results, inputs)
+        return results
+
+    def _call(
+        self,
+        node: Any,
+        label: str,
+        version: int,
+        inputs: tuple[Value | None, ...],
+        values: Mapping[str, Value],
+        uses: Mapping[str, int],
+        stated: Mapping[str, tuple[int, ...]],
+    ) -> Call:
+        """The call of a node's rule."""
+
         def branch(graph: Any, given: Sequence[Value]) -> list[Value]:
             own = dict(values)
             own.update(zip((v.name for v in graph.input), given, strict=True))
             return self.run(graph, own, dict.fromkeys(values, 2))
 
-        call = Call(
+        return Call(
             node.op_type,
             label,
             version,
@@ -189,27 +224,6 @@ class Graph:
             self._step,
             lambda iterations: self._loop(node.op_type.lower(), iterations),
         )
-        rule = OPERATORS.get(key)
-        if rule is None and (inner := body_of(node, version, inputs)) is not None:
-            return self._expanded(node, inner, inputs, stated, version)
-        if rule is None:
-            found = iter(self._step(foreign(node, label, inputs, self.versions)))
-            return [next(found) if name else np.zeros(0) for name in node.output]
-        check_form(call)
-        try:
-            made = rule(call)
-        except ModelError:
-            if varies and is_known:
-                return [_as_known(x) for x in folded(node, known, version)]
-            raise
-        except LoopwrightError as error:  # of the notation's own checks
-            raise UnsupportedOperator(f"{label}: {error}") from error
-        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-            raise UnsupportedOperator(not_as_defined(call)) from error
-        results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
-        results = [_as_known(x) for x in results]
-        self.record(node.op_type.lower(), results, inputs)
-        return results
 
     def _folded(
         self, node: Any, known: Sequence[Array | None], version: int, is_empty: bool

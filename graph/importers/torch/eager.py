@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from loopwright.dsl.size import Dim, extent_at
+from loopwright.dsl.size import Dim, extent_at, named
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
@@ -159,10 +159,10 @@ def _copied(x: Any) -> Any:
 def check_least(dims: Sequence[Dim], differs: Differs) -> None:
     """Raises `ModelError` where a program differs from its module at the least sizes: torch takes
     a size, and what follows from sizes, for greater than 1, and asserts it nowhere."""
-    lines = [range(d.low, d.high + 1, d.multiple)[:_MIDDLE] for d in dims]
+    lines = [d.values[:_MIDDLE] for d in dims]
     few = [[*dict.fromkeys((line[-1], *line[:2]))] for line in lines]
     for number, each in enumerate(itertools.product(*few)):
-        sizes = dict(zip((d.name for d in dims), each))
+        sizes = named(dims, each)
         least = [d for d in dims if sizes[d.name] == d.low < d.high]
         found = differs(sizes) if least or not number else ""
         if found.startswith(_FAILS) and not number:

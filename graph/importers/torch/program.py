@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -198,45 +199,17 @@ def _traced_open(
     """The same for inputs among which tensors of the notation stand for all sizes of theirs."""
     import torch
 
-    known: dict[str, tuple[Any, int]] = {}
-
-    def dims_of(x: Any) -> dict[int, Any] | None:
-        if not hasattr(x, "shape"):
-            return None
-        sizes = {k: n for k, n in enumerate(_shape(x)) if isinstance(n, Size)}
-        return {k: named(n)[0] for k, n in sizes.items() if any(d.low < d.high for d in n.dims)}
-
-    def named(size: Size) -> tuple[Any, int]:
-        (own,) = size.dims
-        if str(size) != own.name:
-            raise ModelError(f"a torch program's axis may be a dim itself; {size} is given")
-        if own.name not in known:
-            bound = torch.export.Dim(own.name, min=own.low, max=max(own.high, own.low + 1))
-            steps = min((own.high - own.low) // own.multiple, _EXAMPLE + len(known))
-            known[own.name] = bound, own.low + own.multiple * steps
-        return known[own.name]
-
-    def example(x: Any) -> Any:
-        if isinstance(x, Tensor):
-            return example_of(x, [named(n)[1] if isinstance(n, Size) else n for n in _shape(x)])
-        return as_torch(x)
-
+    axes = _OpenAxes({})
     check_several(inputs)
     check_numbers((inputs, words))
-    for x in (*inputs, *(words or {}).values()):
-        if isinstance(x, (tuple, list)) and any(isinstance(n, Size) for n in x):
-            shown = ", ".join(map(str, x))
-            raise ModelError(
-                f"an input is the shape ({shown}), which has no type: torch modules take tensors; "
-                f'give lw.tensor("x", ({shown}))'
-            )
+    _check_no_shape((*inputs, *(words or {}).values()))
     every = torch.utils._pytree.tree_map
-    shapes: Any = every(dims_of, tuple(inputs))
+    shapes: Any = every(axes.dims_of, tuple(inputs))
     if words is not None:
-        shapes = every(dims_of, dict(words))
+        shapes = every(axes.dims_of, dict(words))
     elif len(shapes) > (named_ones := _before_any_number(module)):
         shapes = (*shapes[:named_ones], shapes[named_ones:])
-    args, given = every(example, (tuple(inputs), None if words is None else dict(words)))
+    args, given = every(axes.example, (tuple(inputs), None if words is None else dict(words)))
     try:
         # 1 is a size like any other.
         oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)
@@ -255,6 +228,49 @@ def _traced_open(
         why += _FIXED if _FIXING.search(why) else ""
         why += _of_numbers(torch.utils._pytree.tree_leaves((tuple(inputs), words)))
         raise ModelError(f"torch.export cannot export the model for these sizes: {why}") from error
+
+
+@dataclass
+class _OpenAxes:
+    """Dims of torch's for those of the notation, each `known` by its name with an example."""
+
+    known: dict[str, tuple[Any, int]]
+
+    def dims_of(self, x: Any) -> dict[int, Any] | None:
+        """The dims of an input's open axes; None for what is no tensor."""
+        if not hasattr(x, "shape"):
+            return None
+        sizes = {k: n for k, n in enumerate(_shape(x)) if isinstance(n, Size)}
+        return {k: self._of(n)[0] for k, n in sizes.items() if any(d.low < d.high for d in n.dims)}
+
+    def example(self, x: Any) -> Any:
+        """A tensor of torch's for an input."""
+        if not isinstance(x, Tensor):
+            return as_torch(x)
+        return example_of(x, [self._of(n)[1] if isinstance(n, Size) else n for n in _shape(x)])
+
+    def _of(self, size: Size) -> tuple[Any, int]:
+        import torch
+
+        (own,) = size.dims
+        if str(size) != own.name:
+            raise ModelError(f"a torch program's axis may be a dim itself; {size} is given")
+        if own.name not in self.known:
+            bound = torch.export.Dim(own.name, min=own.low, max=max(own.high, own.low + 1))
+            steps = min(len(own.values) - 1, _EXAMPLE + len(self.known))
+            self.known[own.name] = bound, own.values[steps]
+        return self.known[own.name]
+
+
+def _check_no_shape(inputs: Iterable[Any]) -> None:
+    """Raises `ModelError` for a shape with open sizes in place of a tensor."""
+    for x in inputs:
+        if isinstance(x, (tuple, list)) and any(isinstance(n, Size) for n in x):
+            shown = ", ".join(map(str, x))
+            raise ModelError(
+                f"an input is the shape ({shown}), which has no type: torch modules take tensors; "
+                f'give lw.tensor("x", ({shown}))'
+            )
 
 
 def _why(error: Exception) -> str:

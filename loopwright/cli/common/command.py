@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,10 @@ from loopwright.paths import (
 )
 from loopwright.transfer.records.location import Location, Server, is_url, location_of
 from loopwright.transfer.records.record import RecordError
+
+if TYPE_CHECKING:
+    from loopwright.dsl.workload import Workload
+    from loopwright.transfer.records.store import Record
 
 STORE = Path("tuning.db")
 """The record store where none is given."""
@@ -117,6 +121,17 @@ def check_new(option: str, path: Path) -> None:
         NewFile().convert(path, None, None)
     except click.BadParameter as error:
         raise click.UsageError(f"{option}: {error.message}") from error
+
+
+def record_of(workload: Workload, records: Location, number: int) -> Record:
+    """The record of that number. Raises `LoopwrightError` where it is of another workload."""
+    from loopwright.transfer.records.store import RecordStore
+
+    with RecordStore(records, create=False) as store:
+        record = store.get(number)
+    if record.workload_key != workload.key:
+        raise LoopwrightError(f"record {number} is of another workload: {record.computation()}")
+    return record
 
 
 def replay_command(number: int | None, records: Location, device: str | None = None) -> str:

@@ -124,7 +124,7 @@ def peer_call(request: Request, threads: int) -> tuple[str, Callable[[], object]
     else:
         return None
     try:
-        call = _torch_call(request, threads) if name == "torch" else _numpy_call(request)
+        call = _call(request, name, threads)
         call()  # what a library makes at first
         began = time.perf_counter()
         call()
@@ -143,23 +143,18 @@ def library_call(library: Library, workload: Workload) -> Callable[[], object]:
     return lambda: bound(*inputs)
 
 
-def _torch_call(request: Request, threads: int) -> Callable[[], object]:
+def _call(request: Request, name: str, threads: int) -> Callable[[], object]:
+    """A call of a library, "torch" or "numpy"."""
+    inputs = random_inputs(request.workload, np.random.default_rng(_SEED))
+    arguments = _arrays(request, inputs)
+    if name == "numpy":
+        return lambda: _NUMPY[request.name](arguments)
     import torch
 
     torch.set_num_threads(threads)
-    rng = np.random.default_rng(_SEED)
-    arrays = _arrays(request, random_inputs(request.workload, rng))
-    arguments = {
-        n: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for n, a in arrays.items()
-    }
-
+    for n, a in arguments.items():
+        arguments[n] = torch.from_numpy(a) if isinstance(a, np.ndarray) else a
     return lambda: _TORCH[request.name](torch, arguments)
-
-
-def _numpy_call(request: Request) -> Callable[[], object]:
-    rng = np.random.default_rng(_SEED)
-    arguments = _arrays(request, random_inputs(request.workload, rng))
-    return lambda: _NUMPY[request.name](arguments)
 
 
 def _arrays(request: Request, inputs: tuple[Any, ...]) -> dict[str, Any]:

@@ -65,12 +65,7 @@ def lay_out_inputs(
             def read(r: Read) -> Expr:
                 return Read(new, r.index) if r.tensor is old else r
 
-            return replace(
-                n.map(n.axes, n.reduce, read, lambda p: p),
-                out=new,
-                index=turned(n.index),
-                result=result,
-            )
+            return replace(n.with_reads(read), out=new, index=turned(n.index), result=result)
 
         return [written(n) if n in writers and isinstance(n, Nest) else n for n in done]
     axes = tuple(Index(f"d{d}", size) for d, size in enumerate(tensor_shape(old)))

@@ -130,7 +130,9 @@ class Strassen(Rewrite):
         names = source.names()
         made = {key: list(p.groups(rows, names)) for key, p in products.items()}
         groups = with_groups(source.program, windows | made, padded, source.outputs)
-        return Rewritten(groups, _error_growth(levels), Numerics.FAST)
+        # That of the algorithm is relative to one product for each factor; sums here have two.
+        growth = (ALGORITHM.error_growth * math.sqrt(2)) ** levels
+        return Rewritten(groups, growth, Numerics.FAST)
 
 
 def _products(source: Source, levels: int) -> dict[int, _Product]:
@@ -138,11 +140,6 @@ def _products(source: Source, levels: int) -> dict[int, _Product]:
     program = source.program
     constants = constants_of(source.workload, tuple(FusionGroup((), (nest,)) for nest in program))
     return {id(n): p for n in program if (p := _Product.of(n, levels, constants)) is not None}
-
-
-def _error_growth(levels: int) -> float:
-    # That of the algorithm is relative to one product for each factor; sums here have two.
-    return (ALGORITHM.error_growth * math.sqrt(2)) ** levels
 
 
 @dataclass(frozen=True)

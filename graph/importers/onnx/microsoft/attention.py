@@ -43,7 +43,7 @@ def _attention(call: Call) -> Value:
     made = call.plus(product(call, x, weights), 2)
     size, count = shape_of(weights)[1] // 3, int(call.get("num_heads"))
     sides = [take(call, made, 2, np.arange(size * n, size * (n + 1)), "heads") for n in range(3)]
-    return _attended(call, [heads(call, side, count) for side in sides], 3, 5)
+    return _attended(call, [heads(call, side, count) for side in sides], 3)
 
 
 @operator(
@@ -66,7 +66,7 @@ def _multi_head(call: Call) -> Value:
                 start += size
     count = int(call.get("num_heads"))
     sides = [side if len(shape_of(side)) == 4 else heads(call, side, count) for side in sides]
-    return _attended(call, sides, 4, 5)
+    return _attended(call, sides, 4)
 
 
 def heads(call: Call, x: Value, count: int) -> Value:
@@ -81,9 +81,9 @@ def joined_heads(call: Call, x: Value) -> Value:
     return reshaped(call, transposed(call, x, (0, 2, 1, 3)), (batch, length, count * size))
 
 
-def _attended(call: Call, sides: Sequence[Value], mask: int, bias: int) -> Value:
-    """Values weighted by the products of queries and keys; the numbers of the inputs that are a
-    mask and what is added to the products."""
+def _attended(call: Call, sides: Sequence[Value], mask: int) -> Value:
+    """Values weighted by the products of queries and keys, of which input number `mask` hides
+    some, and to which input 5 is added."""
     queries, keys, values = sides
     batch, _, length, size = shape_of(queries)
     scale = float(call.get("scale") or 1 / math.sqrt(size))
@@ -92,7 +92,7 @@ def _attended(call: Call, sides: Sequence[Value], mask: int, bias: int) -> Value
     scores = call.as_tensor(product(call, queries, turned, dtype=wide))
     shape = shape_of(scores)
     hidden = _mask(call, mask, batch, shape[-1])
-    added = call.optional(bias)
+    added = call.optional(5)
     causal = bool(call.get("unidirectional", 0))
 
     def score(*i: Index) -> Expr:

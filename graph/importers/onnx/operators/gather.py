@@ -73,11 +73,7 @@ def _gather(call: Call) -> Value:
     shape, own = shape_of(value), shape_of(indices)
     new, extent = (*shape[:axis], *own, *shape[axis + 1 :]), shape[axis]
     if isinstance(indices, np.ndarray):
-        if indices.size and (indices.min() < -extent or indices.max() >= extent):
-            raise call.unsupported(
-                f"an index of {indices.min()} to {indices.max()} is outside of {extent}"
-            )
-        places = indices.astype(np.int64) % max(extent, 1)
+        places = known_places(call, indices.astype(np.int64), extent)
         if len(own) > 1 and isinstance(value, Tensor) and (steps := _steps(places)) is not None:
             first = int(places.flat[0])
 
@@ -95,6 +91,15 @@ def _gather(call: Call) -> Value:
         return gathered(table, *i[:axis], at, *i[axis + len(own) :])
 
     return define("gather", new, body)
+
+
+def known_places(call: Call, indices: Array, extent: int) -> Array:
+    """Known indices, counted from the front of an axis of so many elements."""
+    if indices.size and (indices.min() < -extent or indices.max() >= extent):
+        raise call.unsupported(
+            f"an index of {indices.min()} to {indices.max()} is outside of {extent}"
+        )
+    return indices % max(extent, 1)
 
 
 def _steps(places: Array) -> list[int] | None:

@@ -212,8 +212,7 @@ def _share(call: Call, distance: Expr, mode: str) -> Expr:
     if mode == "linear":
         return f.max(1 - distance, 0.0)
     a = float(call.get("cubic_coeff_a", -0.75))
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    near, far = _cubic(distance, a)
     return f.where(distance <= 1, near, f.where(distance < 2, far, 0.0))
 
 
@@ -351,7 +350,8 @@ def _taps(call: Call, at: Array, old: int, mode: str, stretch: float) -> tuple[A
     places = np.floor(at).astype(np.int64)[:, None] + np.arange(start, 2 - start)
     distance = np.abs(places - at[:, None]) / stretch
     if mode == "cubic":
-        weights = _cubic(distance, call.get("cubic_coeff_a", -0.75))
+        near, far = _cubic(distance, call.get("cubic_coeff_a", -0.75))
+        weights = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
     else:
         weights = np.maximum(1 - distance, 0)
     excluded = bool(call.get("exclude_outside", 0))
@@ -362,10 +362,11 @@ def _taps(call: Call, at: Array, old: int, mode: str, stretch: float) -> tuple[A
     return np.clip(places, 0, old - 1), weights
 
 
-def _cubic(x: Array, a: float) -> Array:
+def _cubic(x: Any, a: float) -> tuple[Any, Any]:
+    """The weights of elements at a distance of at most 1, and of 1 to 2 (Keys 1981)."""
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+    return near, far
 
 
 def _mixed(call: Call, value: Value, axis: int, places: Array, weights: Array) -> Value:

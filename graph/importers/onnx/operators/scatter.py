@@ -34,6 +34,7 @@ from loopwright.graph.importers.onnx.call import (
 )
 from loopwright.graph.importers.onnx.foreign import of_operator
 from loopwright.graph.importers.onnx.halves import in_float32
+from loopwright.graph.importers.onnx.operators.gather import known_places
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 
 LIMIT = (
@@ -73,7 +74,7 @@ def _scatter_elements(call: Call) -> Value:
         return call.value(0)
     if isinstance(indices, np.ndarray):
         grid: list[Array] = list(np.indices(own))
-        grid[axis] = _checked(call, indices, shape[axis])
+        grid[axis] = known_places(call, indices, shape[axis])
         made = _at_known_places(call, np.ravel_multi_index(tuple(grid), shape))
         if made is not None:
             return made
@@ -103,7 +104,7 @@ def _scatter_nd(call: Call) -> Value:
     if not math.prod(outer) or not math.prod(shape):
         return call.value(0)
     if isinstance(indices, np.ndarray):
-        parts = [_checked(call, indices[..., d], n) for d, n in enumerate(places)]
+        parts = [known_places(call, indices[..., d], n) for d, n in enumerate(places)]
         rows = np.ravel_multi_index(tuple(parts), places) if depth else np.zeros(outer, np.int64)
         made = _at_known_places(call, rows.reshape(-1, 1) * inner + np.arange(inner))
         if made is not None:
@@ -209,15 +210,6 @@ def _searched(
         return result
 
     return define("scatter", shape, body)
-
-
-def _checked(call: Call, indices: Array, extent: int) -> Array:
-    """Known indices counted from the front."""
-    if indices.size and (indices.min() < -extent or indices.max() >= extent):
-        raise call.unsupported(
-            f"an index of {indices.min()} to {indices.max()} is outside of {extent}"
-        )
-    return indices % max(extent, 1)
 
 
 def _at_known_places(call: Call, places: Array) -> Tensor | None:
