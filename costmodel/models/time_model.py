@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from loopwright.c_names import as_identifier, why_no_function
 from loopwright.costmodel.model import Floats, ModelError, check_seed
 from loopwright.costmodel.models.file import read_model, write_model
 from loopwright.dsl.words import brief
@@ -148,6 +149,51 @@ class TimeModel:
         except ModelError as error:
             raise ModelError(f"{path} is damaged ({error}); save it again") from error
 
+    def to_c(self, function: str = "predicted_seconds") -> str:
+        """C source of `double function(const double *inputs)`, seconds for positive inputs in the
+        order of `names`. It needs `log` and `exp` of the C library's libm.
+
+        Raises `ModelError` before it has learned, and for a name that no function of C may have.
+        """
+        if not self.ready:
+            raise ModelError("this model has not learned anything yet: fit it first")
+        reason = why_no_function(function)
+        if reason:
+            raise ModelError(
+                f"function = {brief(function)} would name a C function, and {reason}; try "
+                f"{as_identifier(function)!r}"
+            )
+        bias, linear, out, offsets, inner = self._parts(self._weights)
+        # Standardization goes into the weights: one logarithm an input is all that is left.
+        scale = 1 / self._deviation
+        offsets = offsets - inner @ (self._mean * scale)
+        bias = bias - linear @ (self._mean * scale)
+        count = len(self.names)
+        rows = ",\n    ".join(_braced(row) for row in inner * scale)
+        units = f"""
+  static const double out[{self.units}] = {_braced(out)};
+  static const double offset[{self.units}] = {_braced(offsets)};
+  static const double inner[{self.units}][{count}] = {{
+    {rows}}};
+  for (int u = 0; u < {self.units}; ++u) {{
+    double sum = offset[u];
+    for (int i = 0; i < {count}; ++i) sum += inner[u][i] * logs[i];
+    if (sum > 0) total += out[u] * sum;
+  }}"""
+        return f"""#include <math.h>
+
+/* Seconds of a call; inputs: {", ".join(map(_commented, self.names))}. */
+double {function}(const double *inputs) {{
+  static const double linear[{count}] = {_braced(linear * scale)};
+  double logs[{count}], total = {float(bias)!r};
+  for (int i = 0; i < {count}; ++i) {{
+    logs[i] = log(inputs[i]);
+    total += linear[i] * logs[i];
+  }}{units if self.units else ""}
+  return exp(total);
+}}
+"""
+
     def _logs(self, inputs: ArrayLike) -> _Array:
         numbers = _array("inputs", inputs)
         if numbers.ndim != 2 or numbers.shape[1] != len(self.names):
@@ -224,3 +270,12 @@ def _numbers(data: Any, count: int) -> _Array:
     if numbers.shape != (count,) or not np.isfinite(numbers).all():
         raise ValueError(f"{count} numbers are expected")
     return numbers
+
+
+def _commented(name: str) -> str:
+    """A name that neither ends a comment of C nor breaks its line."""
+    return " ".join(name.split()).replace("*/", "* /")
+
+
+def _braced(numbers: _Array) -> str:
+    return "{" + ", ".join(repr(float(x)) for x in numbers) + "}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -144,3 +145,23 @@ class Varied(Decoder):
     def samples(self, root: Node, rng: np.random.Generator) -> Iterator[Sample]:
         yield from Greedy().samples(root, rng)
         yield from Nucleus(self.temperature).samples(root, rng)
+
+
+@dataclass(frozen=True)
+class BestFirst(Decoder):
+    """The most probable sequences, exactly, in order. Paths only lose probability."""
+
+    def samples(self, root: Node, rng: np.random.Generator) -> Iterator[Sample]:
+        queue: list[tuple[float, int, Node, int]] = [(0.0, 0, root, -1)]
+        numbers = itertools.count(1)
+        while queue:
+            lost, _, node, place = heapq.heappop(queue)
+            if place >= 0:
+                node = node.child(place)
+            logs = node.log_probabilities
+            if logs is None:
+                yield Sample(node.sequence, -lost)
+                continue
+            for other, own in enumerate(logs.tolist()):
+                if own > -math.inf:
+                    heapq.heappush(queue, (lost - own, next(numbers), node, other))

@@ -9,11 +9,11 @@ import pytest
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.sequence.decoders import (
     KEYS,
+    BestFirst,
     Greedy,
     Nucleus,
     PrioritySampling,
 )
-from tests.best_first import BestFirst
 
 SIZES = (3, 4, 2, 3)
 

@@ -9,7 +9,7 @@ import pytest
 import loopwright as lw
 from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.file import write_model
-from loopwright.costmodel.sequence.decoders import Greedy, Nucleus, PrioritySampling
+from loopwright.costmodel.sequence.decoders import BestFirst, Greedy, Nucleus, PrioritySampling
 from loopwright.costmodel.sequence.examples import Group, Vocabulary, batch, vocabulary
 from loopwright.costmodel.sequence.grammar import Grammar
 from loopwright.costmodel.sequence.model import SequenceModel
@@ -19,7 +19,6 @@ from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Knob, Sketch
 from loopwright.schedule.space import Space, space
 from loopwright.schedule.target import Target
-from tests.best_first import BestFirst
 from tests.targets import AARCH64, AVX2_SMALL, AVX512_LARGE
 
 pytestmark = pytest.mark.sampled(0.34)

@@ -1,6 +1,9 @@
 """NN+C: what it learns, its size, files and C."""
 
+import ctypes
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +103,21 @@ def test_a_model_without_units_is_a_line_in_logarithms(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("units", [None, 0])
+def test_c_predicts_the_same(units: int | None, tmp_path: Path) -> None:
+    fitted = TimeModel(NAMES, units=units).fit(*products(40, 0))
+    source, library = tmp_path / "time.c", tmp_path / "time.so"
+    source.write_text(fitted.to_c("seconds_of"))
+    command = ["cc", "-Wall", "-Werror", "-O2", "-shared", "-fPIC", str(source), "-o"]
+    subprocess.run([*command, str(library), "-lm"], check=True)
+    function = ctypes.CDLL(str(library)).seconds_of
+    function.restype = ctypes.c_double
+    x, _ = products(20, 3)
+    found = [function((ctypes.c_double * 4)(*row)) for row in x]
+    np.testing.assert_allclose(found, fitted.predict(x), rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("inputs", "seconds", "message"),
     [
@@ -136,9 +154,31 @@ def test_bad_names_are_refused(fitted: TimeModel) -> None:
         TimeModel(None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a b", "'a b' cannot be one; try 'a_b'"),
+        ("größe", "'größe' cannot be one"),
+        ("int", "'int' cannot be one; try 'my_int'"),
+        ("exp", "the C library has exp; try 'my_exp'"),
+        ("float_t", "headers of C have float_t; try 'my_float_t'"),
+        ("INFINITY", "headers of C have INFINITY; try 'my_INFINITY'"),
+        (None, "None cannot be one"),
+    ],
+)
+def test_a_name_that_c_refuses_is_refused(fitted: TimeModel, name: Any, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        fitted.to_c(name)
+
+
+def test_a_name_of_an_input_does_not_end_the_comment_in_c() -> None:
+    fitted = TimeModel(["rows*/", "co\nlumns"]).fit([[1, 2], [2, 3]], [1.0, 2.0])
+    assert "/* Seconds of a call; inputs: rows* /, co lumns. */" in fitted.to_c()
+
+
 def test_a_model_that_has_not_learned_says_so(tmp_path: Path) -> None:
     model = TimeModel(NAMES)
-    for use in (lambda: model.predict([[1, 1, 1, 1]]), lambda: model.save(tmp_path)):
+    for use in (lambda: model.predict([[1, 1, 1, 1]]), model.to_c, lambda: model.save(tmp_path)):
         with pytest.raises(ModelError, match="has not learned anything yet"):
             use()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from loopwright.costmodel.model import ModelError, RandomModel
-from loopwright.costmodel.sequence.decoders import Nucleus, PrioritySampling, Varied
+from loopwright.costmodel.sequence.decoders import BestFirst, Nucleus, PrioritySampling, Varied
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.sequence.network import Network, shapes
 from loopwright.costmodel.sequence.pass_lists import PassGrammar, context_of
@@ -22,7 +22,6 @@ from loopwright.explore.tune import tune
 from loopwright.explore.tuner import Tuner
 from loopwright.measure.tabular import load_brute_forced
 from loopwright.transfer.pretrained.base import find_proposer
-from tests.best_first import BestFirst
 from tests.explore.synthetic import MadeUp, cost, matmul, matmul_space
 
 
