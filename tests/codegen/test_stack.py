@@ -7,7 +7,7 @@ from loopwright.codegen.tir.emit import emit
 from loopwright.dsl import ops
 from loopwright.schedule.lowering import lower
 from tests.codegen.test_build import assert_configs_equal_oracle
-from tests.schedule.test_boundary_peeling import tensor
+from tests.collection import T
 from tests.targets import narrow
 
 SMALL_ROW, LARGE_ROW = 100, 1000  # of 4 bytes, beside 16 registers of 32
@@ -23,7 +23,7 @@ def program(out, threads=2, **options):
 
 
 def softmax_of_sums(columns):
-    x, bias = tensor("x", 64, columns), tensor("b", columns)
+    x, bias = T("x", 64, columns), T("b", columns)
     return ops.softmax(ops.add(x, bias))
 
 
@@ -39,7 +39,7 @@ def test_arrays_that_are_no_registers_begin_at_a_cache_line(columns, options, be
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_line_is_found_outside_of_the_loops_over_rows(threads):
-    x, w = tensor("x", 1, 14, 14, 32), tensor("w", 3, 3, 32, 16, constant=True)
+    x, w = T("x", 1, 14, 14, 32), T("w", 3, 3, 32, 16, constant=True)
     workload, target = lw.workload(ops.conv2d(x, w, padding=1, layout="NHWC")), narrow(threads)
     sketches = lw.space(workload, target, numerics="fast").sketches
     sketch = next(s for s in sketches if str(s.algorithm) == "winograd(results=4)")
