@@ -121,7 +121,7 @@ class OpenLibrary(Library):
         """The library for the shapes of all inputs of a call."""
         try:
             key = tuple([tuple(getattr(x, "shape", None) or np.shape(x)) for x in inputs])
-        except ValueError:  # of lists in lists that are not equally long
+        except Exception:  # of lists in lists that are not equally long, or a value's own code
             self._check_arrays(inputs)
             raise
         found = self._by_shapes.get(key)

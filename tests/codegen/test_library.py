@@ -173,6 +173,31 @@ def test_torch_tensors_come_back_where_one_goes_in(matmul):
         assert torch.equal(result, expected)
 
 
+@pytest.mark.torch
+def test_torch_tensors_that_have_no_memory_to_read_are_refused(matmul):
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    A, W = map(torch.from_numpy, matrices())
+    negated = torch._neg_view(A)
+    assert torch.equal(negated, -A)
+    with FakeTensorMode():
+        fake = torch.empty(24, 12)
+    for wrong in (negated, fake, torch.empty(24, 12, device="meta"), A.to_sparse()):
+        with pytest.raises(ShapeError, match="A: cannot read"):
+            matmul(wrong, W)
+    with pytest.raises(ShapeError, match=r"negative bit .*resolve_neg\(\)"):
+        matmul(A, W, out=torch._neg_view(torch.zeros(24, 16)))
+
+
+def test_an_array_with_masked_elements_is_refused(matmul):
+    A, W = matrices()
+    masked = np.ma.masked_array(A, mask=A > 0)
+    with pytest.raises(ShapeError, match=r"A has masked elements.*filled"):
+        matmul(masked, W)
+    assert np.array_equal(matmul(np.ma.masked_array(A), W), matmul(A, W))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -190,6 +215,7 @@ def test_torch_tensors_come_back_where_one_goes_in(matmul):
         ),
         (lambda lib, A, W: lib(A, [[None] * 16] * 12), "W: cannot read list .* no numbers"),
         (lambda lib, A, W: lib(A, [[10**400]]), r"W: cannot read list .*float32\[12, 16\]"),
+        (lambda lib, A, W: lib(np.float32, W), "A: cannot read type <class"),
         (lambda lib, A, W: lib(A, W, out=A), "C has shape"),
         (lambda lib, A, W: lib(A, W, out=[[0.0]]), r"C is list \[0\.0\]; give an array"),
         (lambda lib, A, W: lib(A, W, out=np.zeros((16, 24), "f4").T), "C is not contiguous"),
