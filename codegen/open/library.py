@@ -172,7 +172,7 @@ class OpenLibrary(Library):
 
     @property
     def _shown(self) -> str:
-        return str(self.open_signature)
+        return calls.shown(self.open_signature, self._names)
 
     def explain(self, **sizes: int) -> Choice:
         """The program that a call of these sizes runs, and why. Raises `RangeError`."""
@@ -199,8 +199,3 @@ class OpenLibrary(Library):
         from loopwright.codegen.open.export import export_open
 
         return export_open(self, path)
-
-    def __repr__(self) -> str:
-        names = [name for name in self._bound if name != self.open_signature.sizes]
-        bound = f", bound: {', '.join(names)}" if names else ""
-        return f"<{type(self).__name__} {self.open_signature}{bound}>"

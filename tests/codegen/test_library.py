@@ -248,6 +248,16 @@ def test_constants_are_prepared_at_each_call_unless_bound(packed):
         bound(A, W)
 
 
+def test_messages_tell_what_is_bound_by_the_names_of_inputs(packed):
+    A, W = matrices()
+    bound = packed.bind(W=W)
+    assert repr(bound).endswith("; bound: W>")
+    for call in (lambda: bound(A, W), lambda: bound(A, W=W), bound, lambda: bound(x=A)):
+        with pytest.raises(ShapeError, match=r"-> .*; bound: W$"):
+            call()
+    assert "W_packed" not in bound._repr_html_()
+
+
 def test_any_input_can_be_bound(matmul):
     A, W = matrices()
     np.testing.assert_allclose(matmul.bind(A=A)(W), A @ W, rtol=1e-5, atol=1e-5)
