@@ -9,6 +9,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -75,9 +76,12 @@ def _run(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"could not run the C compiler: {error}") from error
     if done.returncode:
+        status = done.returncode
+        how = f"failed with status {status}"
+        if status < 0:
+            how = f"was ended by a signal: {signal.strsignal(-status)}"
         raise BuildError(
-            f"the C compiler failed with status {done.returncode}\n"
-            f"command: {shlex.join(command)}\n{done.stderr.strip()[-4000:]}"
+            f"the C compiler {how}\ncommand: {shlex.join(command)}\n{done.stderr.strip()[-4000:]}"
         )
     return done.stdout
 
@@ -191,6 +195,9 @@ def cached_file(parts: Sequence[str], suffix: str, make: Callable[[Path], None])
     """The file that `make` writes, kept in the user's cache by the hash of `parts`: see
     `runtime_objects`. Raises `BuildError`."""
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    problem = BuildError(
+        "found no folder to write to: neither the user's cache nor a temporary one"
+    )
     for folder in _cache_folders():
         path = folder / f"{key}{suffix}"
         if path.is_file():
@@ -204,10 +211,13 @@ def cached_file(parts: Sequence[str], suffix: str, make: Callable[[Path], None])
         try:
             make(Path(name))
             os.replace(name, path)
+        except BuildError as error:  # there may be no room, and then there is in the next one
+            problem = error
+        else:
+            return path
         finally:
             Path(name).unlink(missing_ok=True)
-        return path
-    raise BuildError("found no folder to write to: neither the user's cache nor a temporary one")
+    raise problem
 
 
 def _cache_folders() -> Iterator[Path]:
