@@ -345,3 +345,15 @@ def test_numbers_of_a_network_in_float64_have_all_of_their_digits(open_rows):
 
 def test_a_number_that_fills_a_tensor_of_no_stated_type_is_a_float32():
     check(lambda x: x + torch.full((3, 3), -math.inf).triu(1), torch.randn(3, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_angles_have_the_quadrant_that_signed_zeros_and_infinities_give(dtype):
+    hard = torch.tensor([0.0, -0.0, 1, -2.5, 3e38, math.inf, -math.inf, math.nan], dtype=dtype)
+    y, x = hard.repeat(len(hard)), hard.repeat_interleave(len(hard))
+    check(torch.atan2, y, x)
+
+
+@pytest.mark.parametrize("eps", [None, 1e-3])
+def test_log_odds_of_nan_are_nan(eps):
+    check(lambda x: torch.logit(x, eps), torch.tensor([math.nan, 0.3, 0, 1, -5, math.inf]))

@@ -44,6 +44,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         **{target: in_double(*both) for target, both in apart.items()},
         aten.addcdiv.default: _plus_quotient,
         aten.addcmul.default: _plus_product,
+        aten.atan2.default: _angle,
         aten.div.Scalar_mode: _quotient,
         aten.div.Tensor_mode: _quotient,
         aten.expm1.default: _less_one,
@@ -54,6 +55,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.log1p.default: _log_of_one_more,
         aten.logaddexp.default: _log_of_sum,
         aten.logaddexp2.default: functools.partial(_log_of_sum, base=2),
+        aten.logit.default: _log_odds,
         aten.remainder.Scalar: _remainder,
         aten.remainder.Scalar_Tensor: _remainder,
         aten.remainder.Tensor: _remainder,
@@ -99,6 +101,31 @@ def _log_of_sum(x: Any, y: Any, base: float = math.e) -> Any:
     apart = op.Where(op.Equal(x, y), like(0, x), op.Abs(op.Sub(x, y)))
     factor = like(math.log(base), x)
     return op.Add(op.Max(x, y), op.Div(op.Softplus(op.Neg(op.Mul(apart, factor))), factor))
+
+
+def _log_odds(x: Any, eps: float | None = None) -> Any:
+    """`log(x / (1 - x))`, which is NaN of NaN, with `eps` too."""
+    op = opset()
+    if eps is not None:
+        x = op.Min(op.Max(x, like(eps, x)), like(1 - eps, x))
+    return op.Log(op.Div(x, op.Sub(like(1, x), x)))
+
+
+def _angle(y: Any, x: Any) -> Any:
+    """The angle of the point (x, y), from -π to π, with C's zeros and infinities."""
+    op = opset()
+    rise, run, none = op.Abs(y), op.Abs(x), like(0, x)
+    # 0/0 is no angle, and neither is inf/inf: these are as 0/1 and 1/1.
+    equal = op.Where(op.Equal(rise, none), none, like(1, x))
+    angle = op.Atan(op.Where(op.Equal(rise, run), equal, op.Div(rise, run)))
+    angle = op.Where(_negative(x), op.Sub(like(math.pi, x), angle), angle)
+    return op.Where(_negative(y), op.Neg(angle), angle)
+
+
+def _negative(x: Any) -> Any:
+    """Whether x is below zero, or the zero below."""
+    op, none = opset(), like(0, x)
+    return op.Less(op.Where(op.Equal(x, none), op.Div(like(1, x), x), x), none)
 
 
 def _hypotenuse(x: Any, y: Any) -> Any:
