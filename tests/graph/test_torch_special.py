@@ -354,6 +354,14 @@ def test_angles_have_the_quadrant_that_signed_zeros_and_infinities_give(dtype):
     check(torch.atan2, y, x)
 
 
+@pytest.mark.parametrize(
+    "function", [torch.hypot, torch.xlogy, lambda x, y: torch.signbit(y) ^ (x > 1)]
+)
+def test_zeros_infinities_and_nan_meet_as_in_torch(function):
+    hard = torch.tensor([0.0, -0.0, 1, -2.5, math.inf, -math.inf, math.nan])
+    check(function, hard.repeat(len(hard)).abs(), hard.repeat_interleave(len(hard)))
+
+
 @pytest.mark.parametrize("eps", [None, 1e-3])
 def test_log_odds_of_nan_are_nan(eps):
     check(lambda x: torch.logit(x, eps), torch.tensor([math.nan, 0.3, 0, 1, -5, math.inf]))

@@ -59,9 +59,12 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.remainder.Scalar: _remainder,
         aten.remainder.Scalar_Tensor: _remainder,
         aten.remainder.Tensor: _remainder,
+        aten.signbit.default: _negative,
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
         aten.sinc.default: _sinc,
         aten.special_expm1.default: _less_one,
+        aten.special_xlogy.default: _times_log,
+        aten.xlogy.Tensor: _times_log,
     }
 
 
@@ -111,6 +114,13 @@ def _log_odds(x: Any, eps: float | None = None) -> Any:
     return op.Log(op.Div(x, op.Sub(like(1, x), x)))
 
 
+def _times_log(x: Any, y: Any) -> Any:
+    """`x log(y)`, which is 0 where x is, unless y is NaN."""
+    op = opset()
+    none = op.And(op.Equal(x, like(0, x)), op.Equal(y, y))
+    return op.Where(none, like(0, x), op.Mul(x, op.Log(y)))
+
+
 def _angle(y: Any, x: Any) -> Any:
     """The angle of the point (x, y), from -π to π, with C's zeros and infinities."""
     op = opset()
@@ -125,6 +135,8 @@ def _angle(y: Any, x: Any) -> Any:
 def _negative(x: Any) -> Any:
     """Whether x is below zero, or the zero below."""
     op, none = opset(), like(0, x)
+    if x.dtype.is_integer():
+        return op.Less(x, none)
     return op.Less(op.Where(op.Equal(x, none), op.Div(like(1, x), x), x), none)
 
 
@@ -132,8 +144,9 @@ def _hypotenuse(x: Any, y: Any) -> Any:
     """`√(x² + y²)`, whose squares may be beyond the type."""
     op = opset()
     x, y = op.Abs(x), op.Abs(y)
-    most = op.Max(x, y)
-    plain = op.Or(op.IsInf(most), op.Equal(most, like(0, x)))
+    infinite = op.Or(op.IsInf(x), op.IsInf(y))  # beside NaN, too, as in C
+    most = op.Where(infinite, like(math.inf, x), op.Max(x, y))
+    plain = op.Or(infinite, op.Equal(most, like(0, x)))
     share = op.Div(op.Min(x, y), op.Where(plain, like(1, x), most))
     return op.Where(plain, most, op.Mul(most, op.Sqrt(op.Add(op.Mul(share, share), like(1, x)))))
 
