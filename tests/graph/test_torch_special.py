@@ -365,3 +365,15 @@ def test_zeros_infinities_and_nan_meet_as_in_torch(function):
 @pytest.mark.parametrize("eps", [None, 1e-3])
 def test_log_odds_of_nan_are_nan(eps):
     check(lambda x: torch.logit(x, eps), torch.tensor([math.nan, 0.3, 0, 1, -5, math.inf]))
+
+
+def test_a_diagonal_is_taken_out_of_infinities():
+    x = torch.full((2, 4, 3), -math.inf)
+    x[:, range(3), range(3)] = 1.0
+    x[0, 1, 1] = math.nan
+
+    def diagonals(x):
+        return torch.cat([x.diagonal(1, 2, 1), x.diagonal(-1, 1, 2), x.diagonal(0, -1, 1)])
+
+    check(diagonals, x)
+    check(torch.trace, x[1])
