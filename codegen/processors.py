@@ -55,7 +55,7 @@ def missing_features(needed: Iterable[str]) -> list[str]:
 def read(path: Path) -> str:
     """Text of a file; empty if it is not there, as on other systems or older kernels."""
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError:
         return ""
 

@@ -247,7 +247,8 @@ def _caches() -> tuple[int, int]:
     for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
             level, kind, size = (
-                (entry / name).read_text().strip() for name in ("level", "type", "size")
+                (entry / name).read_text(encoding="utf-8").strip()
+                for name in ("level", "type", "size")
             )
         except OSError:
             continue

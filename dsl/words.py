@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _LONGEST = 60  # characters of a value in a message
 
@@ -17,7 +17,7 @@ def counted(number: float, noun: str) -> str:
 def brief(value: object) -> str:
     """A value of a wrong type, for a message: the shape of an array, the text of what is short."""
     kind, shape = type(value).__name__, getattr(value, "shape", None)
-    if shape:
+    if shape and isinstance(shape, Sequence):
         return f"{kind} of shape {tuple(shape)}"
     text = " ".join(repr(value).split())
     if len(text) > _LONGEST:

@@ -61,7 +61,7 @@ def _listed() -> list[list[str]]:
         done = subprocess.run(
             [tool, wanted, "--format=csv,noheader"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=30,
             check=True,
         )

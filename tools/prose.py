@@ -58,7 +58,9 @@ def faults(text: str) -> Iterator[str]:
 def main() -> int:
     """Print the faults of all pages; 1 if there are any."""
     found = [
-        f"{page.relative_to(ROOT)}: {f}" for page in pages() for f in faults(page.read_text())
+        f"{page.relative_to(ROOT)}: {f}"
+        for page in pages()
+        for f in faults(page.read_text(encoding="utf-8"))
     ]
     sys.stdout.write("".join(f"{line}\n" for line in found))
     return 1 if found else 0

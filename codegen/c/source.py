@@ -77,7 +77,7 @@ def compile_source(source: str, target: Target, assembly: bool = False) -> bytes
     flags = [*_FLAGS, *_machine(target), "-I", str(RUNTIME)]
     with TemporaryFolder() as folder:
         text, made = folder / "kernel.c", folder / "kernel.o"
-        text.write_text(source)
+        text.write_text(source, encoding="utf-8")
         step = "-S" if assembly else "-c"
         find_compiler(target.triple).run(*flags, step, text, "-o", made)
         return made.read_bytes()

@@ -92,11 +92,11 @@ def _bytes(text: str, what: str) -> int:
 def _nvcc(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
     with TemporaryFolder() as folder:
         text, output = folder / "kernels.cu", folder / "kernels.out"
-        text.write_text(source)
+        text.write_text(source, encoding="utf-8")
         command = [nvcc, "-std=c++17", "-O3", *options, "-o", str(output), str(text)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
+                command, capture_output=True, encoding="utf-8", errors="replace", timeout=_TIMEOUT
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BuildError(f"could not run nvcc: {error}") from error

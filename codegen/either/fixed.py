@@ -55,7 +55,7 @@ class Either:
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Computes on the device that is predicted to be faster; see `Library.__call__`."""
         if named or len(inputs) != len(self._names):
-            signature = str(self.cpu.signature)
+            signature = self.cpu._shown
             inputs, out = calls.told_apart(inputs, named, out, self._names, signature)
         outputs = out if isinstance(out, (tuple, list)) else (out,)
         chosen = self._choose((*inputs, *outputs))
@@ -63,7 +63,7 @@ class Either:
 
     def explain(self, /, *inputs: Any, **named: Any) -> DeviceChoice:
         """Device that a call would run on, with the sums; nothing runs. Raises `ShapeError`."""
-        inputs, _ = calls.told_apart(inputs, named, None, self._names, str(self.cpu.signature))
+        inputs, _ = calls.told_apart(inputs, named, None, self._names, self.cpu._shown)
         for parameter, x in zip(self.inputs, inputs):
             shape = getattr(x, "shape", parameter.shape)
             if tuple(shape) != parameter.shape:

@@ -121,7 +121,7 @@ class PlacedLibrary:
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Computes; inputs by position or by name. See `Library.__call__`."""
         names = [p.name for p in self.inputs]
-        inputs = calls.positional(inputs, named, names, str(self.cpu.signature))
+        inputs = calls.positional(inputs, named, names, self.cpu._shown)
         if self.missing:
             return self.cpu(*inputs)
         given = [slot.read(value) for slot, value in zip(self._slots, inputs)]

@@ -55,7 +55,7 @@ class GpuLibrary(Library):
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Computes; see `Library.__call__`. With arrays of the GPU it returns before the GPU is
         done, as torch and CuPy do."""
-        inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
+        inputs, out = calls.told_apart(inputs, named, out, self._names, self._shown)
         package = foreign.package_of(
             (*inputs, *(out if isinstance(out, (tuple, list)) else [out]))
         )
@@ -126,7 +126,7 @@ class GpuLibrary(Library):
     def prepare_call(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """The same call, with its arrays on the GPU, made ready to be repeated and timed: a
         `GpuCall`. What `out` holds is copied there too."""
-        inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
+        inputs, out = calls.told_apart(inputs, named, out, self._names, self._shown)
         return self._prepared_call(self._running, inputs, out, fill=True)
 
     def _prepared_call(

@@ -51,7 +51,7 @@ def gpu_program(tree: Tree, target: Target) -> GpuProgram:
     plans: dict[str, Plan] = {}
     for name, arguments, body in made:
         plans[name] = _function(name, arguments, body, target, functions, texts)
-    preludes = [(_PRELUDES / name).read_text() for name in _PRELUDE[target.kind]]
+    preludes = [(_PRELUDES / name).read_text(encoding="utf-8") for name in _PRELUDE[target.kind]]
     source = "\n".join([_pragmas(texts), *preludes, *texts])
     return GpuProgram(functions, "\n".join(texts), source, plans)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from loopwright.codegen.library.signature import Parameter
+from loopwright.codegen.library.torch_tensors import any_tensor, on_memory
 from loopwright.dsl.dtypes import is_float, numpy_dtype
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.words import brief
@@ -63,10 +64,18 @@ def as_array(value: Any, parameter: Named) -> Array:
     `np.asarray` makes an array of. Raises `ShapeError` where that fails.
     """
     if isinstance(value, np.ndarray):
+        if np.ma.is_masked(value):
+            raise ShapeError(
+                f"{parameter.name} has masked elements, and a mask is not taken: give all of "
+                "them values, by .filled(0) say"
+            )
         return value
     try:
+        if any_tensor((value,)):
+            array: Array = on_memory(value)
+            return array
         if hasattr(value, "__dlpack__"):
-            return _from_dlpack(value, parameter.dtype)
+            return np.from_dlpack(value)
         found = np.asarray(value)
         takes = "biuf" if is_float(parameter.dtype) else "biu"
         if found.dtype.kind in "fc" and found.dtype.kind not in takes and found.size:
@@ -74,23 +83,12 @@ def as_array(value: Any, parameter: Named) -> Array:
         if found.dtype.kind in "OSU":  # of which NumPy makes numbers: of None, one that is none
             raise TypeError("its elements are no numbers, or too large")
         return np.asarray(value, numpy_dtype(parameter.dtype))
-    except (BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever the value's own code raises
         by_name = "; inputs by name are given as f(**inputs)" if isinstance(value, Mapping) else ""
         raise ShapeError(
             f"{parameter.name}: cannot read {brief(value)} as an array ({error}); give "
             f"{str(parameter).removeprefix(parameter.name + ': ')}{by_name}"
         ) from error
-
-
-def _from_dlpack(value: Any, dtype: str) -> Array:
-    torch = sys.modules.get("torch")  # never imported for this
-    if torch is not None and isinstance(value, torch.Tensor):
-        value = value.detach()  # torch hands out no tensor that wants gradients
-        if dtype == "bfloat16" and value.dtype == torch.bfloat16:
-            # NumPy knows no bfloat16 of DLPack's.
-            bits: Array = np.from_dlpack(value.view(torch.int16))
-            return bits.view(numpy_dtype(dtype))
-    return np.from_dlpack(value)
 
 
 def check(array: Array, parameter: Parameter) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -114,6 +114,24 @@ class Plan:
             unprepared,
             struct.Struct(f"{len(main)}P").pack,
         )
+
+
+class Inputs(Protocol):
+    """A signature, of known or open shapes."""
+
+    @property
+    def inputs(self) -> Sequence[arrays.Named]: ...
+
+
+def bound(signature: Inputs, names: Collection[str]) -> list[str]:
+    """Names of the inputs that are bound, where a call takes `names`."""
+    return [p.name for p in signature.inputs if p.name not in names]
+
+
+def shown(signature: Inputs, names: Collection[str]) -> str:
+    """A signature as text, with the inputs that are bound, where a call takes `names`."""
+    given = ", ".join(bound(signature, names))
+    return f"{signature}; bound: {given}" if given else str(signature)
 
 
 def positional(

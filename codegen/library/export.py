@@ -100,14 +100,14 @@ def check_place(path: Path) -> None:
     check_name(path.stem)
     beside = path.with_suffix(".h")
     with contextlib.suppress(OSError):  # as when there is none
-        if MADE_BY not in beside.read_text(errors="replace").partition("\n")[0]:
+        if MADE_BY not in beside.read_text(encoding="utf-8", errors="replace").partition("\n")[0]:
             raise LibraryError(
                 f"{beside} is there, and is no library's header, for which {path.name} needs that "
                 "name: move it, or give the library another name"
             )
     where = path.with_suffix(".json")
     try:
-        found = where.read_text(errors="replace")
+        found = where.read_text(encoding="utf-8", errors="replace")
     except OSError:  # there is none
         return
     begins = "".join(found[: 2 * len(_BEGINNING)].split())[: len(_BEGINNING)]

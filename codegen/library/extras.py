@@ -114,7 +114,7 @@ class weights {{
 
 #include "{name}.h"
 
-{_BASE.read_text().strip()}
+{_BASE.read_text(encoding="utf-8").strip()}
 
 namespace loopwright::{name} {{
 

@@ -54,7 +54,9 @@ def export_folder(
     files = {f"{name}.c": _source(functions, text, bound)}
     if bound:
         files[f"{name}_weights.c"] = "".join(_weights(functions, signature, bound))
-    files |= {f"runtime/{file}": (RUNTIME / file).read_text() for file in _RUNTIME_FILES}
+    files |= {
+        f"runtime/{file}": (RUNTIME / file).read_text(encoding="utf-8") for file in _RUNTIME_FILES
+    }
     files["CMakeLists.txt"] = _cmake(name, left.threads, bool(bound))
     files[f"{name}.h"] = header(Functions(name, left), about)
     try:
@@ -72,7 +74,10 @@ def _check_folder(path: Path) -> None:
     if not path.exists():
         return
     beside = path / f"{path.name}.h"
-    ours = beside.is_file() and MADE_BY in beside.read_text(errors="replace").partition("\n")[0]
+    ours = (
+        beside.is_file()
+        and MADE_BY in beside.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    )
     if not ours and any(path.iterdir()):
         raise LibraryError(f"{path} holds other files: give the export a folder of its own")
 

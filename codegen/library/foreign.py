@@ -107,6 +107,8 @@ def taken(value: Any, parameter: Parameter, stream: int) -> Taken:
     if not on_gpu(value):
         raise ShapeError(f"{parameter.name} is {brief(value)}; give an array that is on the GPU")
     detach = getattr(value, "detach", None)  # torch exports no tensor that wants gradients
+    if detach and value.is_neg():  # of which DLPack hands out the memory as it is
+        raise ShapeError(f"{parameter.name} is negated when it is read: give .resolve_neg() of it")
     # DLPack writes CUDA's default stream as 1.
     capsule = (detach() if detach else value).__dlpack__(stream=stream or 1)
     tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))

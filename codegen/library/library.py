@@ -139,7 +139,7 @@ class Library:
         dtype, shape or layout, `LibraryError` when memory runs out.
         """
         if named or len(inputs) != len(self._inputs):
-            inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
+            inputs, out = calls.told_apart(inputs, named, out, self._names, self._shown)
         taken = [slot.read(value) for slot, value in zip(self._inputs, inputs)]
         if out is not None:
             return self._into(out, taken)
@@ -167,7 +167,7 @@ class Library:
         anew each time, so they must be of a kind that a kernel can use as they are: `ShapeError`
         where a copy would be needed.
         """
-        inputs, out = calls.told_apart(inputs, named, out, self._names, str(self.signature))
+        inputs, out = calls.told_apart(inputs, named, out, self._names, self._shown)
         taken = [slot.read(value) for slot, value in zip(self._inputs, inputs)]
         for slot, value, (array, _, _) in zip(self._inputs, inputs, taken):
             if not slot.shares(value, array):
@@ -317,7 +317,7 @@ class Library:
             "inputs": "\n".join(
                 f"{p}{', constant' if p.name in constants else ''}" for p in self.inputs
             ),
-            "bound": ", ".join(self._bound) or "none",
+            "bound": ", ".join(calls.bound(self.signature, self._names)) or "none",
             "outputs": "\n".join(map(str, self.signature.outputs)),
             "target": self.origin.target,
         } | ({"code": self.codegen} if "codegen" in self.origin.extra else {})
@@ -365,8 +365,12 @@ class Library:
             return export_folder(self.signature, self.origin.kernels, path, self._bound)
         return export(self.signature, self.origin, path, self._bound)
 
+    @property
+    def _shown(self) -> str:
+        """The signature, and which of its inputs are bound."""
+        return calls.shown(self.signature, self._names)
+
     def __repr__(self) -> str:
-        bound = f", bound: {', '.join(self._bound)}" if self._bound else ""
         numerics = self.origin.extra.get("numerics")
         kept = f", {numerics} numerics" if numerics else ""
         if "codegen" in self.origin.extra:
@@ -375,7 +379,7 @@ class Library:
             kept += f", passes: {self.passes}"
         loose = [name for name in self.signature.constants if name in self._names]
         constants = f", constants to bind: {', '.join(loose)}" if loose else ""
-        return f"<{type(self).__name__} {self.signature}{kept}{bound}{constants}>"
+        return f"<{type(self).__name__} {self._shown}{kept}{constants}>"
 
 
 def kept_sources(extra: Mapping[str, Any]) -> Sources:

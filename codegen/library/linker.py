@@ -9,6 +9,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -70,14 +71,17 @@ class Compiler:
 def _run(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=_TIMEOUT
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"could not run the C compiler: {error}") from error
     if done.returncode:
+        status = done.returncode
+        how = f"failed with status {status}"
+        if status < 0:
+            how = f"was ended by a signal: {signal.strsignal(-status)}"
         raise BuildError(
-            f"the C compiler failed with status {done.returncode}\n"
-            f"command: {shlex.join(command)}\n{done.stderr.strip()[-4000:]}"
+            f"the C compiler {how}\ncommand: {shlex.join(command)}\n{done.stderr.strip()[-4000:]}"
         )
     return done.stdout
 
@@ -147,9 +151,9 @@ def host_library() -> Path:
     def make(path: Path) -> None:
         with TemporaryFolder() as folder:
             source, built, script = (folder / name for name in ("host.c", "host.o", "symbols.map"))
-            source.write_text(_HOST)
+            source.write_text(_HOST, encoding="utf-8")
             compiler.run(*_COMPILE, "-I", RUNTIME, "-c", source, "-o", built)
-            script.write_text(f"{{ global: {TABLE}; local: *; }};\n")
+            script.write_text(f"{{ global: {TABLE}; local: *; }};\n", encoding="utf-8")
             options = f"-Wl,-S,--version-script={script}"
             objects = runtime_objects(compiler)
             compiler.run("-shared", options, built, *objects, "-o", path, "-pthread")
@@ -168,7 +172,7 @@ def link_launcher(source: str, output: Path) -> None:
     compiler = find_compiler()
     with TemporaryFolder() as folder:
         text, built = folder / "library.c", folder / "library.o"
-        text.write_text(source)
+        text.write_text(source, encoding="utf-8")
         compiler.run(*_COMPILE, "-I", RUNTIME, "-c", text, "-o", built)
         objects = (built, _cached_object(compiler, "cuda.c"))
         options = f"-Wl,-S,-soname,{output.name},-z,defs"
@@ -177,7 +181,7 @@ def link_launcher(source: str, output: Path) -> None:
 
 @functools.cache
 def _sources() -> str:
-    return "\0".join(p.read_text() for p in sorted(RUNTIME.glob("*.[ch]")))
+    return "\0".join(p.read_text(encoding="utf-8") for p in sorted(RUNTIME.glob("*.[ch]")))
 
 
 def _cached_object(compiler: Compiler, source: str) -> Path:
@@ -191,6 +195,9 @@ def cached_file(parts: Sequence[str], suffix: str, make: Callable[[Path], None])
     """The file that `make` writes, kept in the user's cache by the hash of `parts`: see
     `runtime_objects`. Raises `BuildError`."""
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    problem = BuildError(
+        "found no folder to write to: neither the user's cache nor a temporary one"
+    )
     for folder in _cache_folders():
         path = folder / f"{key}{suffix}"
         if path.is_file():
@@ -204,10 +211,13 @@ def cached_file(parts: Sequence[str], suffix: str, make: Callable[[Path], None])
         try:
             make(Path(name))
             os.replace(name, path)
+        except BuildError as error:  # there may be no room, and then there is in the next one
+            problem = error
+        else:
+            return path
         finally:
             Path(name).unlink(missing_ok=True)
-        return path
-    raise BuildError("found no folder to write to: neither the user's cache nor a temporary one")
+    raise problem
 
 
 def _cache_folders() -> Iterator[Path]:
@@ -250,12 +260,14 @@ def link(
             files[-1].write_bytes(code)
         if wrapper is not None:
             source, built = folder / "wrapper.c", folder / "wrapper.o"
-            source.write_text(wrapper)
+            source.write_text(wrapper, encoding="utf-8")
             compiler.run(*_COMPILE, "-I", RUNTIME, "-c", source, "-o", built)
             files.append(built)
         files += runtime_objects(compiler)
         script = folder / "symbols.map"
-        script.write_text(f"{{ global: {'; '.join((TABLE, *public))}; local: *; }};\n")
+        script.write_text(
+            f"{{ global: {'; '.join((TABLE, *public))}; local: *; }};\n", encoding="utf-8"
+        )
         options = ["-S", f"--version-script={script}", "-soname", output.name, "--eh-frame-hdr"]
         if wrap:
             options.append("--wrap=__tvm_ffi_main")

@@ -191,7 +191,7 @@ def plan_objects(
     compiler = find_compiler(triple)
     with TemporaryFolder() as folder:
         written, plan = folder / "plan.c", folder / "plan.o"
-        written.write_text(source)
+        written.write_text(source, encoding="utf-8")
         flags = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
         compiler.run(*flags, "-I", RUNTIME, "-c", written, "-o", plan)
         return plan.read_bytes(), weights_object(weights, symbol, triple)
@@ -210,7 +210,8 @@ def weights_object(weights: Weights, symbol: str, triple: str | None) -> bytes:
             f'0:\n.incbin "{data}"\n'
             f'.section .data.rel.ro,"aw",%progbits\n.balign 8\n.globl {symbol}\n'
             f".hidden {symbol}\n{symbol}:\n.quad 0b\n"
-            '.section .note.GNU-stack,"",%progbits\n'
+            '.section .note.GNU-stack,"",%progbits\n',
+            encoding="utf-8",
         )
         compiler.run("-c", assembly, "-o", packed)
         return packed.read_bytes()

@@ -30,10 +30,7 @@ def to_numpy(x: Any) -> Any:
     if torch is None or not isinstance(x, torch.Tensor):
         return x
     try:
-        here = x.detach().cpu()
-        if here.dtype == torch.bfloat16:  # NumPy knows no such type of torch's
-            return here.view(torch.int16).numpy().view(numpy_dtype("bfloat16"))
-        return here.numpy()
+        return on_memory(x.cpu())
     except (RuntimeError, TypeError) as error:  # of sparse ones, say, or of types of its own
         raise ShapeError(
             f"{brief(x)}, {x.dtype} on {x.device}, is no dense array of numbers: {error}"
@@ -45,6 +42,19 @@ def given_back(results: tuple[Any, ...], inputs: Iterable[Any]) -> Any:
     if any_tensor(inputs):
         results = tuple(map(to_torch, results))
     return results[0] if len(results) == 1 else results
+
+
+def on_memory(tensor: Any) -> Any:
+    """A tensor without its history, as an array on its memory. Raises `RuntimeError` or
+    `TypeError` where torch has no such array.
+
+    DLPack asks less: it hands out a tensor that is negated only when read, and a fake one.
+    """
+    torch = sys.modules["torch"]
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:  # NumPy knows no such type of torch's
+        return tensor.view(torch.int16).numpy().view(numpy_dtype("bfloat16"))
+    return tensor.numpy()
 
 
 def to_torch(x: Any) -> Any:

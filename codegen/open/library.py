@@ -118,7 +118,7 @@ class OpenLibrary(Library):
         """The library for the shapes of all inputs of a call."""
         try:
             key = tuple([tuple(getattr(x, "shape", None) or np.shape(x)) for x in inputs])
-        except ValueError:  # of lists in lists that are not equally long
+        except Exception:  # of lists in lists that are not equally long, or a value's own code
             self._check_arrays(inputs)
             raise
         found = self._by_shapes.get(key)
@@ -169,7 +169,7 @@ class OpenLibrary(Library):
 
     @property
     def _shown(self) -> str:
-        return str(self.open_signature)
+        return calls.shown(self.open_signature, self._names)
 
     def explain(self, **sizes: int) -> Choice:
         """The program that a call of these sizes runs, and why. Raises `RangeError`."""
@@ -196,8 +196,3 @@ class OpenLibrary(Library):
         from loopwright.codegen.open.export import export_open
 
         return export_open(self, path)
-
-    def __repr__(self) -> str:
-        names = [name for name in self._bound if name != self.open_signature.sizes]
-        bound = f", bound: {', '.join(names)}" if names else ""
-        return f"<{type(self).__name__} {self.open_signature}{bound}>"

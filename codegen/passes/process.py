@@ -69,7 +69,7 @@ def switches() -> frozenset[str]:
         listed = subprocess.run(
             [*_command(library()), "-1", "-help-list-hidden"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=_START,
             check=True,
         ).stdout

@@ -115,8 +115,10 @@ def atan2(y: Expr, x: Expr, bind: Bind) -> Expr:
     # 0/0 is no angle, and neither is inf/inf: these are as 0/1 and 1/1.
     same = tirx.EQ(low, high)
     zero = tirx.EQ(high, number(0.0))
-    low = tirx.Select(same, tirx.Select(zero, number(0.0), number(1.0)), low)
-    high = tirx.Select(same, number(1.0), high)
+    # The sum of both must be finite. Where this rounds the lower one, the angle is 0 anyway.
+    scale = bind(tirx.Select(high > number(2.0**126), number(0.5), number(1.0)))
+    low = tirx.Select(same, tirx.Select(zero, number(0.0), number(1.0)), low * scale)
+    high = tirx.Select(same, number(1.0), high * scale)
     angle = bind(_angle(low, high, bind))
     angle = bind(tirx.Select(steep, number(math.pi / 2) - angle, angle))
     behind = bits(x) < integer(0)

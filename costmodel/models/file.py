@@ -154,7 +154,7 @@ def write_model(path: str | os.PathLike[str], kind: str, content: Mapping[str, A
     header = {"format": _FORMAT, "schema": _SCHEMA, "kind": kind, "sha256": _digest(text)}
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        new.write_text(json.dumps({**header, "content": text}))
+        new.write_text(json.dumps({**header, "content": text}), encoding="utf-8")
         os.replace(new, path)
     except OSError as error:
         new.unlink(missing_ok=True)
@@ -169,7 +169,7 @@ def read_model(
     if problem := problem_of_file(path, exists=True):
         raise ModelError(f"the model {shown(path)}: {problem}; `{maker}` makes one")
     try:
-        data = json.loads(Path(path).read_text())
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
         if data["format"] != _FORMAT or data["schema"] != _SCHEMA:
             raise ModelError(
                 f"{path} is of format {data['format']!r}, schema {data['schema']}; this version "

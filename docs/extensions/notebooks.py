@@ -43,7 +43,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
             folder = Path(app.outdir, "notebooks")
             folder.mkdir(exist_ok=True)
             for page in sorted(Path(app.srcdir, "tutorials").glob("*.md")):
-                (folder / f"{page.stem}.ipynb").write_text(notebook(page))
+                (folder / f"{page.stem}.ipynb").write_text(notebook(page), encoding="utf-8")
 
     app.connect("build-finished", write)
     return {"parallel_read_safe": True}

@@ -39,8 +39,8 @@ def written(folder: Path) -> None:
             path.unlink()
     for name, text in texts.items():
         path = folder / name
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 def namespace_page(name: str) -> str:

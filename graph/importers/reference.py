@@ -202,10 +202,12 @@ def _difference(got: Any, wanted: Any, close: float) -> str:
         near = np.abs(b) > largest(_dtype(wanted)) * _NEAR
         finite &= ~(near & np.isinf(a) & (np.sign(a) == np.sign(b)))
         a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
-    same = np.array_equal(a[~finite], b[~finite], equal_nan=True)
+    special = ~(finite & np.isfinite(a))
+    if not np.array_equal(a[special], b[special], equal_nan=True):
+        return "differs in an infinity or NaN"
     error = np.abs(a[finite] - b[finite]).max(initial=0.0)
     scale = np.abs(b[finite]).max(initial=0.0)
-    if same and error <= max(close * scale, _NOTHING):
+    if error <= max(close * scale, _NOTHING):
         return ""
     return f"is off by {error:.2g}, its largest value is {scale:.2g}"
 

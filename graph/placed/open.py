@@ -180,7 +180,7 @@ class _Chosen:
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         names = [p.name for p in self.inputs]
-        inputs = calls.positional(inputs, named, names, str(self.cpu.open_signature))
+        inputs = calls.positional(inputs, named, names, self.cpu._shown)
         own = self.cpu._of(inputs)
         return self.placed.get(_sizes(self.cpu, own), own)(*inputs)
 

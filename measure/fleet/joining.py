@@ -85,7 +85,7 @@ def where_file() -> Path:
 def _started_here() -> str | None:
     """Address of the fleet that this machine is a part of, if it was told."""
     try:
-        address = json.loads(where_file().read_text())["address"]
+        address = json.loads(where_file().read_text(encoding="utf-8"))["address"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return address if isinstance(address, str) and _ADDRESS.fullmatch(address) else None

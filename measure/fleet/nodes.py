@@ -54,7 +54,7 @@ def start_head(
     address = f"{listen or '127.0.0.1'}:{port}"
     file = where_file()
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"address": address}))
+    file.write_text(json.dumps({"address": address}), encoding="utf-8")
     return address
 
 
@@ -64,7 +64,7 @@ def join_head(address: str, builders: int | None, measures: bool) -> None:
     _ray(["start", f"--address={address}", *_offers(builders, measures)], _PROCESSES | token)
     file = where_file()
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"address": address}))
+    file.write_text(json.dumps({"address": address}), encoding="utf-8")
 
 
 def leave(node: str, address: str) -> bool:
@@ -95,7 +95,7 @@ def _ray(words: list[str], environment: Mapping[str, str]) -> str:
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=_START,
             check=False,
         )

@@ -145,7 +145,10 @@ def worker_program(architecture: str) -> Program:
     """The worker of a family of processors. Raises `BuildError` without a C compiler for it."""
     compiler = find_compiler(triple_of(architecture))
     sources = sorted(_SOURCES.glob("*.[ch]"))
-    texts = (p.read_text() for p in (*sources, RUNTIME / "runtime.h", RUNTIME / "base.h"))
+    texts = (
+        p.read_text(encoding="utf-8")
+        for p in (*sources, RUNTIME / "runtime.h", RUNTIME / "base.h")
+    )
 
     def make(path: Path) -> None:
         options = (*_OPTIONS, "-I", RUNTIME, "-o", path)

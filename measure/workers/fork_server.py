@@ -135,7 +135,7 @@ class ForkServer:
 def is_stopped(pid: int) -> bool:
     """Return whether a process is stopped, as by SIGSTOP; a debugger's stops are none."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:
         return False
     return state == "T"
@@ -144,7 +144,11 @@ def is_stopped(pid: int) -> bool:
 def _stopped_early(fork_server: int, begun: set[int]) -> list[int]:
     """Workers of a fork server that were stopped before they told their numbers."""
     with contextlib.suppress(OSError):
-        children = Path(f"/proc/{fork_server}/task/{fork_server}/children").read_text().split()
+        children = (
+            Path(f"/proc/{fork_server}/task/{fork_server}/children")
+            .read_text(encoding="utf-8")
+            .split()
+        )
         return [pid for pid in map(int, children) if pid not in begun and is_stopped(pid)]
     return []
 

@@ -173,6 +173,31 @@ def test_torch_tensors_come_back_where_one_goes_in(matmul):
         assert torch.equal(result, expected)
 
 
+@pytest.mark.torch
+def test_torch_tensors_that_have_no_memory_to_read_are_refused(matmul):
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    A, W = map(torch.from_numpy, matrices())
+    negated = torch._neg_view(A)
+    assert torch.equal(negated, -A)
+    with FakeTensorMode():
+        fake = torch.empty(24, 12)
+    for wrong in (negated, fake, torch.empty(24, 12, device="meta"), A.to_sparse()):
+        with pytest.raises(ShapeError, match="A: cannot read"):
+            matmul(wrong, W)
+    with pytest.raises(ShapeError, match=r"negative bit .*resolve_neg\(\)"):
+        matmul(A, W, out=torch._neg_view(torch.zeros(24, 16)))
+
+
+def test_an_array_with_masked_elements_is_refused(matmul):
+    A, W = matrices()
+    masked = np.ma.masked_array(A, mask=A > 0)
+    with pytest.raises(ShapeError, match=r"A has masked elements.*filled"):
+        matmul(masked, W)
+    assert np.array_equal(matmul(np.ma.masked_array(A), W), matmul(A, W))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -190,6 +215,7 @@ def test_torch_tensors_come_back_where_one_goes_in(matmul):
         ),
         (lambda lib, A, W: lib(A, [[None] * 16] * 12), "W: cannot read list .* no numbers"),
         (lambda lib, A, W: lib(A, [[10**400]]), r"W: cannot read list .*float32\[12, 16\]"),
+        (lambda lib, A, W: lib(np.float32, W), "A: cannot read type <class"),
         (lambda lib, A, W: lib(A, W, out=A), "C has shape"),
         (lambda lib, A, W: lib(A, W, out=[[0.0]]), r"C is list \[0\.0\]; give an array"),
         (lambda lib, A, W: lib(A, W, out=np.zeros((16, 24), "f4").T), "C is not contiguous"),
@@ -220,6 +246,16 @@ def test_constants_are_prepared_at_each_call_unless_bound(packed):
     np.testing.assert_allclose(bound.bind(A=A)(), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(ShapeError, match="got 2 inputs, takes 1"):
         bound(A, W)
+
+
+def test_messages_tell_what_is_bound_by_the_names_of_inputs(packed):
+    A, W = matrices()
+    bound = packed.bind(W=W)
+    assert repr(bound).endswith("; bound: W>")
+    for call in (lambda: bound(A, W), lambda: bound(A, W=W), bound, lambda: bound(x=A)):
+        with pytest.raises(ShapeError, match=r"-> .*; bound: W$"):
+            call()
+    assert "W_packed" not in bound._repr_html_()
 
 
 def test_any_input_can_be_bound(matmul):

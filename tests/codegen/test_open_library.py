@@ -546,7 +546,12 @@ def test_a_config_whose_operands_other_sizes_read_in_parts_has_no_form_there():
                 assert moving <= {packed.axis, *packed.outer, *packed.inner}
 
 
-@pytest.mark.parametrize("x", [None, "X", [[1.0], [2.0, 3.0]], {"X": 1}])
+class Failing:
+    def __array__(self, dtype=None, copy=None):
+        raise LookupError("no such table")
+
+
+@pytest.mark.parametrize("x", [None, "X", [[1.0], [2.0, 3.0]], {"X": 1}, np.float32, Failing()])
 def test_what_is_no_array_is_told_before_its_shape(x):
     library = lw.build(dense(), threads=1)
     with pytest.raises(ShapeError, match=r"X: cannot read .* give float32\[n, 33\]"):

@@ -28,12 +28,14 @@ def compiled(function, *arrays, target="cpu"):
 
 
 def pairs_of_floats():
-    """All pairs of hard numbers, and usual ones of all sizes."""
+    """All pairs of hard numbers, and usual ones of all sizes, the largest and the least too."""
     rng = np.random.default_rng(0)
     hard = np.array(list(itertools.product(HARD, HARD)), np.float32).T
     usual = rng.uniform((-20, -8), (50, 8), (20_011, 2)).astype(np.float32).T
     sizes = np.exp(rng.uniform(-80, 80, (2, 20_011))).astype(np.float32)
-    return [np.concatenate(parts) for parts in zip(hard, usual, sizes)]
+    unit = rng.uniform(-1, 1, (2, 2_003)).astype(np.float32)
+    most, least = unit * np.finfo("float32").max, unit * np.finfo("float32").tiny
+    return [np.concatenate(parts) for parts in zip(hard, usual, sizes, most, least)]
 
 
 def ulps(result, exact):

@@ -17,6 +17,7 @@ from tvm import tirx
 
 from loopwright.codegen.library import linker
 from loopwright.codegen.library.library import Library
+from loopwright.codegen.library.linker import Compiler, cached_file
 from loopwright.codegen.load import load
 from loopwright.dsl.errors import BuildError, LibraryError, TargetError
 from tests.codegen import kernels
@@ -223,3 +224,26 @@ def test_any_compiler_and_an_unwritable_cache_will_do(monkeypatch, tmp_path, cc)
         A, W = matrices()
         np.testing.assert_allclose(kernels.matmul()(A, W), A @ W, rtol=1e-5, atol=1e-5)
     assert len(list((tmp_path / "cache").rglob("*.o"))) == 2
+
+
+def test_what_finds_no_room_in_the_cache_is_made_elsewhere(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def make(path):
+        if path.is_relative_to(tmp_path):
+            raise BuildError("no space left on device")
+        path.write_text("made")
+
+    def fail(path):
+        raise BuildError(f"an error in line 1 of {path}")
+
+    assert cached_file(["a full cache"], ".txt", make).read_text() == "made"
+    assert not list(tmp_path.rglob("*.txt"))
+    with pytest.raises(BuildError, match="an error in line 1"):
+        cached_file(["an error"], ".txt", fail)
+
+
+def test_a_compiler_that_is_killed_is_told_so():
+    compiler = Compiler(("sh", "-c", "kill -9 $$"), "a compiler that is killed")
+    with pytest.raises(BuildError, match="was ended by a signal: Killed"):
+        compiler.run("-c", "kernel.c")

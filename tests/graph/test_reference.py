@@ -145,6 +145,14 @@ def test_halves_are_compared_but_for_what_is_too_large_for_them(dtype):
     infinite.check(lambda x: torch.tensor([2.0, inf, nan]).to(dtype))
 
 
+def test_an_infinity_that_differs_is_told():
+    inf, nan = float("inf"), float("nan")
+    for wanted, got in ((1.0, inf), (inf, 1.0), (nan, 1.0), (1.0, nan), (inf, -inf), (inf, nan)):
+        reference = Reference("torch", [np.ones(1)], [np.array([wanted, 2.0], np.float32)])
+        with pytest.raises(ModelError, match="output 0 differs in an infinity or NaN"):
+            reference.check(lambda x, got=got: np.array([got, 2.0], np.float32))
+
+
 def test_a_number_stays_a_number():
     x, t = np.ones(3, np.float32), np.array(2, np.float32)
     made = build_model(Function(lambda x, t: x * t), (x, t), threads=1)

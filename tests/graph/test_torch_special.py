@@ -345,3 +345,35 @@ def test_numbers_of_a_network_in_float64_have_all_of_their_digits(open_rows):
 
 def test_a_number_that_fills_a_tensor_of_no_stated_type_is_a_float32():
     check(lambda x: x + torch.full((3, 3), -math.inf).triu(1), torch.randn(3, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_angles_have_the_quadrant_that_signed_zeros_and_infinities_give(dtype):
+    hard = torch.tensor([0.0, -0.0, 1, -2.5, 3e38, math.inf, -math.inf, math.nan], dtype=dtype)
+    y, x = hard.repeat(len(hard)), hard.repeat_interleave(len(hard))
+    check(torch.atan2, y, x)
+
+
+@pytest.mark.parametrize(
+    "function", [torch.hypot, torch.xlogy, lambda x, y: torch.signbit(y) ^ (x > 1)]
+)
+def test_zeros_infinities_and_nan_meet_as_in_torch(function):
+    hard = torch.tensor([0.0, -0.0, 1, -2.5, math.inf, -math.inf, math.nan])
+    check(function, hard.repeat(len(hard)).abs(), hard.repeat_interleave(len(hard)))
+
+
+@pytest.mark.parametrize("eps", [None, 1e-3])
+def test_log_odds_of_nan_are_nan(eps):
+    check(lambda x: torch.logit(x, eps), torch.tensor([math.nan, 0.3, 0, 1, -5, math.inf]))
+
+
+def test_a_diagonal_is_taken_out_of_infinities():
+    x = torch.full((2, 4, 3), -math.inf)
+    x[:, range(3), range(3)] = 1.0
+    x[0, 1, 1] = math.nan
+
+    def diagonals(x):
+        return torch.cat([x.diagonal(1, 2, 1), x.diagonal(-1, 1, 2), x.diagonal(0, -1, 1)])
+
+    check(diagonals, x)
+    check(torch.trace, x[1])

@@ -68,9 +68,9 @@ def _others() -> tuple[list[str], list[str]]:
 def main(path: str) -> None:
     """Write the table into a page."""
     page = Path(path)
-    before, rest = page.read_text().split(_MARKS[0])
+    before, rest = page.read_text(encoding="utf-8").split(_MARKS[0])
     _, after = rest.split(_MARKS[1])
-    page.write_text(f"{before}{_MARKS[0]}\n\n{table()}\n\n{_MARKS[1]}{after}")
+    page.write_text(f"{before}{_MARKS[0]}\n\n{table()}\n\n{_MARKS[1]}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

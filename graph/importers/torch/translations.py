@@ -53,6 +53,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.cummax.default: scans.cumulative_maximum,
         aten.cummin.default: scans.cumulative_minimum,
         aten.cumprod.default: scans.cumulative_product,
+        aten.diagonal.default: places.diagonal,
+        aten.diagonal_copy.default: places.diagonal,
         aten.embedding_bag.padding_idx: places.embedding_bag,
         aten.erfinv.default: special.inverse_error_function,
         aten.lgamma.default: special.log_gamma,

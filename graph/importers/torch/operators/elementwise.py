@@ -44,6 +44,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         **{target: in_double(*both) for target, both in apart.items()},
         aten.addcdiv.default: _plus_quotient,
         aten.addcmul.default: _plus_product,
+        aten.atan2.default: _angle,
         aten.div.Scalar_mode: _quotient,
         aten.div.Tensor_mode: _quotient,
         aten.expm1.default: _less_one,
@@ -54,12 +55,16 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.log1p.default: _log_of_one_more,
         aten.logaddexp.default: _log_of_sum,
         aten.logaddexp2.default: functools.partial(_log_of_sum, base=2),
+        aten.logit.default: _log_odds,
         aten.remainder.Scalar: _remainder,
         aten.remainder.Scalar_Tensor: _remainder,
         aten.remainder.Tensor: _remainder,
+        aten.signbit.default: _negative,
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
         aten.sinc.default: _sinc,
         aten.special_expm1.default: _less_one,
+        aten.special_xlogy.default: _times_log,
+        aten.xlogy.Tensor: _times_log,
     }
 
 
@@ -101,12 +106,47 @@ def _log_of_sum(x: Any, y: Any, base: float = math.e) -> Any:
     return op.Add(op.Max(x, y), op.Div(op.Softplus(op.Neg(op.Mul(apart, factor))), factor))
 
 
+def _log_odds(x: Any, eps: float | None = None) -> Any:
+    """`log(x / (1 - x))`, which is NaN of NaN, with `eps` too."""
+    op = opset()
+    if eps is not None:
+        x = op.Min(op.Max(x, like(eps, x)), like(1 - eps, x))
+    return op.Log(op.Div(x, op.Sub(like(1, x), x)))
+
+
+def _times_log(x: Any, y: Any) -> Any:
+    """`x log(y)`, which is 0 where x is, unless y is NaN."""
+    op = opset()
+    none = op.And(op.Equal(x, like(0, x)), op.Equal(y, y))
+    return op.Where(none, like(0, x), op.Mul(x, op.Log(y)))
+
+
+def _angle(y: Any, x: Any) -> Any:
+    """The angle of the point (x, y), from -π to π, with C's zeros and infinities."""
+    op = opset()
+    rise, run, none = op.Abs(y), op.Abs(x), like(0, x)
+    # 0/0 is no angle, and neither is inf/inf: these are as 0/1 and 1/1.
+    equal = op.Where(op.Equal(rise, none), none, like(1, x))
+    angle = op.Atan(op.Where(op.Equal(rise, run), equal, op.Div(rise, run)))
+    angle = op.Where(_negative(x), op.Sub(like(math.pi, x), angle), angle)
+    return op.Where(_negative(y), op.Neg(angle), angle)
+
+
+def _negative(x: Any) -> Any:
+    """Whether x is below zero, or the zero below."""
+    op, none = opset(), like(0, x)
+    if x.dtype.is_integer():
+        return op.Less(x, none)
+    return op.Less(op.Where(op.Equal(x, none), op.Div(like(1, x), x), x), none)
+
+
 def _hypotenuse(x: Any, y: Any) -> Any:
     """`√(x² + y²)`, whose squares may be beyond the type."""
     op = opset()
     x, y = op.Abs(x), op.Abs(y)
-    most = op.Max(x, y)
-    plain = op.Or(op.IsInf(most), op.Equal(most, like(0, x)))
+    infinite = op.Or(op.IsInf(x), op.IsInf(y))  # beside NaN, too, as in C
+    most = op.Where(infinite, like(math.inf, x), op.Max(x, y))
+    plain = op.Or(infinite, op.Equal(most, like(0, x)))
     share = op.Div(op.Min(x, y), op.Where(plain, like(1, x), most))
     return op.Where(plain, most, op.Mul(most, op.Sqrt(op.Add(op.Mul(share, share), like(1, x)))))
 

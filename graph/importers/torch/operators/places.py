@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import like, opset, whole
+from loopwright.graph.importers.torch.operators.parts import like, opset, own, whole
+
+_BOOL = 9  # of ONNX's types
 
 
 def masked_select(x: Any, mask: Any) -> Any:
@@ -14,6 +16,24 @@ def masked_select(x: Any, mask: Any) -> Any:
     shape = op.Shape(op.Or(mask, op.CastLike(x, mask)))
     places = op.Transpose(op.NonZero(op.Expand(mask, shape)), perm=[1, 0])
     return op.GatherND(op.Expand(x, shape), places)
+
+
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """The elements of a diagonal. The exporter adds up rows in which the others count times 0, so
+    these must be finite."""
+    if x.dtype.is_floating_point():
+        op, rank = opset(), len(x.shape)
+        first, second = dim1 % rank, dim2 % rank
+        sides = [op.Shape(x, start=dim, end=dim + 1) for dim in (first, second)]
+        mask = op.EyeLike(op.ConstantOfShape(op.Concat(*sides, axis=0)), k=offset)
+        if first > second:
+            mask = op.Transpose(mask, perm=[1, 0])
+        others = [dim for dim in range(rank) if dim not in (first, second)]
+        kept = op.Cast(op.Unsqueeze(mask, whole(*others)) if others else mask, to=_BOOL)
+        made = op.Where(kept, x, like(0, x))
+        made.dtype, made.shape = x.dtype, x.shape
+        x = made
+    return own("aten_diagonal")(x, offset, dim1, dim2)
 
 
 def embedding_bag(  # noqa: PLR0913 - as torch has it
