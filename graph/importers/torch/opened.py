@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from loopwright.graph.errors import ModelError
@@ -38,6 +39,23 @@ def for_all_sizes() -> Any:
 def for_fixed_sizes() -> Any:
     """A mode of torch in which functions are replaced that its exporter has not."""
     return _mode(_at_any_size())
+
+
+@contextmanager
+def masks_as_given() -> Iterator[None]:
+    """Have layers of transformers take a mask as it is. Whether it is a causal one, which they
+    read its elements for, changes no result."""
+    from torch.nn.modules import transformer
+
+    name = "_detect_is_causal_mask"
+    whole = getattr(transformer, name, None)  # None in another version of torch
+    if whole is not None:
+        setattr(transformer, name, lambda mask, is_causal=None, size=None: is_causal is True)
+    try:
+        yield
+    finally:
+        if whole is not None:
+            setattr(transformer, name, whole)
 
 
 def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
