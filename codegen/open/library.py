@@ -19,7 +19,7 @@ from loopwright.codegen.open.signature import OpenSignature
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.size import Dim, chosen
-from loopwright.dsl.words import assigned
+from loopwright.dsl.words import assigned, html_table
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.rule import Rule
 
@@ -200,7 +200,25 @@ class OpenLibrary(Library):
 
         return export_open(self, path)
 
+    @property
+    def _own_bound(self) -> str:
+        return ", ".join(name for name in self._bound if name != self.open_signature.sizes)
+
+    def _repr_html_(self) -> str:
+        signature, constants = self.open_signature, self.open_signature.constants
+        rows = {
+            "inputs": "\n".join(
+                f"{p}{', constant' if p.name in constants else ''}" for p in signature.inputs
+            ),
+            "bound": self._own_bound or "none",
+            "outputs": "\n".join(map(str, signature.outputs)),
+            "sizes": "\n".join(map(str, self.dims)),
+            "target": self.origin.target,
+        }
+        return html_table(f"{type(self).__name__} {signature.name}", rows)
+
     def __repr__(self) -> str:
-        names = [name for name in self._bound if name != self.open_signature.sizes]
-        bound = f", bound: {', '.join(names)}" if names else ""
-        return f"<{type(self).__name__} {self.open_signature}{bound}>"
+        numerics = self.origin.extra.get("numerics")
+        kept = f", {numerics} numerics" if numerics else ""
+        bound = f", bound: {self._own_bound}" if self._own_bound else ""
+        return f"<{type(self).__name__} {self.open_signature}{kept}{bound}>"
