@@ -419,6 +419,20 @@ def test_a_dim_that_is_written_otherwise_is_refused(tmp_path, words):
     assert "write NAME=1:512" in result.output
 
 
+def test_dims_of_the_command_line_that_are_one_word_stay_two(tmp_path):
+    path, out = tmp_path / "net.onnx", tmp_path / "net.so"
+    nodes = [helper.make_node("Relu", [x], [y]) for x, y in ("ab", "cd")]
+    onnx.save(model_of(nodes, {"a": ("n.1", 4), "c": ("n_1", 4)}, ["b", "d"]), path)
+    words = ["build", str(path), "-o", str(out), "--no-check", "--dim", "n.1=1:3"]
+    result = CliRunner().invoke(main, [*words, "--dim", "n_1=1:5"])
+    assert result.exit_code == 0, result.output
+    x, y = random(2, 4), random(5, 4, seed=1)
+    for got, wanted in zip(lw.load(out)(x, y), (x, y), strict=True):
+        np.testing.assert_array_equal(got, np.maximum(wanted, 0))
+    result = CliRunner().invoke(main, [*words, "--dim", "n.1=1:9"])
+    assert "--dim n.1 is given twice" in result.output
+
+
 def test_a_profile_is_of_the_steps_at_the_sizes_of_arrays_or_of_words(built):
     names = [name for name, _ in built.profile(n=7, calls=1)]
     assert [name for name, _ in built.profile(random(1, 7, 16), calls=1)] == names
