@@ -100,3 +100,20 @@ def test_an_encoder_and_decoder_of_two_lengths_is_one_library():
     given = [(torch.randn(1, a, 8), torch.randn(1, b, 8)) for a, b in sizes]
     inputs = lw.tensor("source", (1, s, 8)), lw.tensor("target", (1, t, 8))
     check(Translator(), inputs, *given)
+
+
+class Bags(torch.nn.Module):
+    """Rows that are looked up in bags, in each way to join them."""
+
+    def __init__(self):
+        super().__init__()
+        ways = ("sum", "mean", "max")
+        self.bags = torch.nn.ModuleList([torch.nn.EmbeddingBag(9, 4, mode=way) for way in ways])
+
+    def forward(self, x):
+        return tuple(bag(x) for bag in self.bags)
+
+
+def test_bags_of_one_length_are_looked_up_for_any_batch():
+    given = [(torch.arange(3 * n).reshape(n, 3) % 9,) for n in (1, 2, 5, 8)]
+    check(Bags(), (lw.tensor("x", (lw.dim("n", 1, 8), 3), "int64"),), *given)

@@ -13,6 +13,9 @@ from loopwright.graph.importers.torch.operators import experts
 from loopwright.graph.importers.torch.operators.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
 
+_OF_BAGS = 2
+"""Axes of indices that come in bags of one length."""
+
 
 def for_all_sizes() -> Any:
     """A mode of torch in which these functions are replaced."""
@@ -23,6 +26,7 @@ def for_all_sizes() -> Any:
         torch.cdist: _distances,
         torch.linspace: _linspace,
         F.affine_grid: _affine_grid,
+        F.embedding_bag: _embedding_bag,
         torch.max_pool1d: _max_pool1d,
         F.max_pool1d: _max_pool1d,
         F.pad: padded,
@@ -122,6 +126,19 @@ def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = N
         behind = (1,) * (len(spatial) - axis)
         grid = grid + own[..., -2 - axis] * place.reshape(n, *behind)
     return grid
+
+
+def _embedding_bag(input: Any, weight: Any, offsets: Any = None, **words: Any) -> Any:
+    """The sum, mean or maximum of as many rows in each bag; others as torch has them."""
+    import torch.nn.functional as F  # noqa: N812
+
+    mode, scales = words.get("mode", "mean"), words.get("per_sample_weights")
+    changing = any(words.get(name) is not None for name in ("max_norm", "padding_idx"))
+    if input.ndim != _OF_BAGS or offsets is not None or changing:
+        return F.embedding_bag(input, weight, offsets, **words)
+    rows = F.embedding(input, weight)
+    rows = rows if scales is None else rows * scales.unsqueeze(-1)
+    return rows.amax(1) if mode == "max" else getattr(rows, mode)(1)
 
 
 def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
