@@ -40,6 +40,14 @@ def test_a_mean_over_an_image_of_one_element_is_a_size_like_others():
     assert len(built.frames) == 1
 
 
+@pytest.mark.slow
+def test_three_dims_may_all_be_one():
+    n, h, w = lw.dim("n", 1, 4), lw.dim("h", 1, 9), lw.dim("w", 1, 9)
+    sizes = (1, 1, 1), (4, 9, 9), (1, 2, 1), (2, 1, 7), (4, 1, 1)
+    given = [(torch.randn(a, 2, b, c),) for a, b, c in sizes]
+    check(Pooled(), (lw.tensor("x", (n, 2, h, w)),), *given)
+
+
 def test_an_encoder_has_one_frame_for_a_batch_and_a_length_from_one():
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
     n, s = lw.dim("n", 1, 3), lw.dim("s", 1, 9)
