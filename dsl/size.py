@@ -274,10 +274,16 @@ def solved(
             known, value = pair
             if value is None:
                 raise ShapeError(f"{place}, is no {size} for an integer {known.name}")
-            known.check(value, place)
+            try:
+                known.check(value, place)
+            except RangeError as error:
+                raise RangeError(f"{error}{_axes_of(known, given, 1)}") from None
             first, where = found.setdefault(known.name, (value, place))
             if first != value:
-                raise ShapeError(f"{known.name} is {first} by {where}, but {value} by {place}")
+                all_of = _axes_of(known, given, 2)
+                raise ShapeError(
+                    f"{known.name} is {first} by {where}, but {value} by {place}{all_of}"
+                )
     check_told(dims, [shape for _, shape, _ in given])
     values = {name: value for name, (value, _) in found.items()}
     for name, shape, got in given:
@@ -291,6 +297,19 @@ def solved(
                     f"axis {axis} of {name} has extent {expected}, got {extent}{told}"
                 )
     return {d.name: values[d.name] for d in dims}
+
+
+def _axes_of(
+    known: Dim, given: Iterable[tuple[str, tuple[int | Size, ...], Any]], named: int
+) -> str:
+    """The axes whose extents follow a dim, where these are more than were `named`."""
+    axes = [
+        f"axis {axis} of {name}"
+        for name, shape, _ in given
+        for axis, size in enumerate(shape)
+        if isinstance(size, Size) and known.name in {d.name for d in size.dims}
+    ]
+    return f"; {known.name} is in {', '.join(axes)}" if len(axes) > named else ""
 
 
 def least(extent: Size | int) -> int:

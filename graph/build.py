@@ -31,6 +31,7 @@ from loopwright.graph.placed.model import PlacedModel
 from loopwright.graph.placed.open import OpenPlacedModel, open_placed_model
 from loopwright.graph.placed.targets import given_targets
 from loopwright.graph.tasks import Work
+from loopwright.graph.transforms.choices import Choices
 from loopwright.schedule.open.cover import gpu_sizes
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation
@@ -164,10 +165,11 @@ def _shown(progress: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
-    """A function that reads a model of open axes at some of its sizes."""
+    """A function that reads a model of open axes at some of its sizes, first the greatest."""
+    choices: Choices = {}
 
     def read(whole: Any, given: Inputs) -> Work:
-        work = import_model(whole, given, target, layout, numerics=numerics, every_size=True)
+        work = import_model(whole, given, target, layout, numerics=numerics, choices=choices)
         assert isinstance(work, Work), "ONNX models are in the notation"
         return work
 

@@ -13,6 +13,7 @@ from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.read import Source
 from loopwright.graph.importers.tir import Imported, import_function
 from loopwright.graph.network import Network, Step
+from loopwright.graph.transforms.choices import Choices
 from loopwright.graph.transforms.joined_steps import join_steps
 from loopwright.graph.transforms.layout import channels_last
 from loopwright.graph.transforms.reshape import view_offset
@@ -87,12 +88,12 @@ LAYOUTS = ("auto", "given")
 
 
 def work_of(
-    network: Network, target: Target, layout: str = "auto", every_size: bool = False
+    network: Network, target: Target, layout: str = "auto", choices: Choices | None = None
 ) -> Work:
     """The workloads of a network's steps; arguments that are constants are constant.
 
     `layout` is one of `LAYOUTS`; `ModelError` for another. Where the model's is given, its steps
-    are those of a pipeline of TVM's, too. `every_size`: see `join_steps`.
+    are those of a pipeline of TVM's, too. `choices` are those of other sizes.
     """
     if layout not in LAYOUTS:
         raise ModelError(f"layout is {layout!r}; it must be one of {', '.join(LAYOUTS)}")
@@ -105,8 +106,8 @@ def work_of(
         imported.append(known[key])
     laid_out = tuple(imported)
     if layout == "auto":
-        laid_out = channels_last(network, imported)
-        network, laid_out = join_steps(network, laid_out, target, every_size)
+        laid_out = channels_last(network, imported, {} if choices is None else choices)
+        network, laid_out = join_steps(network, laid_out, target, choices)
     groups: dict[str, list[int]] = {}
     for number, said in enumerate(laid_out):
         if (

@@ -19,7 +19,7 @@ from loopwright.codegen.open.signature import OpenSignature
 from loopwright.costmodel.models.time_model import TimeModel, inputs_of_call
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.size import Dim, chosen
-from loopwright.dsl.words import assigned
+from loopwright.dsl.words import assigned, html_table
 from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.rule import Rule
 
@@ -196,3 +196,16 @@ class OpenLibrary(Library):
         from loopwright.codegen.open.export import export_open
 
         return export_open(self, path)
+
+    def _repr_html_(self) -> str:
+        signature, constants = self.open_signature, self.open_signature.constants
+        rows = {
+            "inputs": "\n".join(
+                f"{p}{', constant' if p.name in constants else ''}" for p in signature.inputs
+            ),
+            "bound": ", ".join(calls.bound(signature, self._names)) or "none",
+            "outputs": "\n".join(map(str, signature.outputs)),
+            "sizes": "\n".join(map(str, self.dims)),
+            "target": self.origin.target,
+        }
+        return html_table(f"{type(self).__name__} {signature.name}", rows)

@@ -19,6 +19,7 @@ from loopwright.graph.importers.passes import fused
 from loopwright.graph.importers.read import read_model
 from loopwright.graph.network import NotPlannable, check_plannable, network
 from loopwright.graph.tasks import Work, work_of
+from loopwright.graph.transforms.choices import Choices
 from loopwright.graph.transforms.fusion import network_of
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -33,14 +34,15 @@ def import_model(
     layout: str = "auto",
     numerics: str | Numerics = "standard",
     sparse: bool = False,
-    every_size: bool = False,
+    choices: Choices | None = None,
 ) -> Work | VmWork:
-    """A model's tasks; with `every_size` the same ones at all sizes. Raises `ModelError`."""
+    """A model's tasks; with `choices`, which readings share, the same ones at all sizes. Raises
+    `ModelError`."""
     allowed = Numerics.of(numerics)
     source = read_model(model, inputs)
     said: dict[str, Any] = {"source": source, "numerics": allowed, "sparse": sparse}
     if source.written is not None:
-        known = work_of(network_of(source.written), target, layout, every_size)
+        known = work_of(network_of(source.written, choices), target, layout, choices)
         return replace(known, fixed=source.written.fixed, **said)
     module = fused(source.module, target)
     try:

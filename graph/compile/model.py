@@ -131,11 +131,7 @@ class TunedModel:
     def measure(self, seconds: float = 0.5) -> float:
         """The median seconds of a whole call on the data of `examples`, warm, taking about
         `seconds`, or a few calls where these take longer."""
-        call = self.library.prepare_call(*self.examples())
-        call.repeat(_UNTIMED)
-        once, _ = call.repeat(1)
-        timing = Timing(relative=0.02, cap=max(seconds, _SAMPLES * once))
-        return statistics.median(Timer(call, timing).run())
+        return measured(self.library, self.examples(), seconds)
 
     def examples(self) -> list[Any]:
         """Arrays for a call: copies of those the model was given with, or random numbers."""
@@ -174,6 +170,15 @@ def summed(steps: Iterable[int], seconds: Sequence[float]) -> dict[int, float]:
     for step, own in zip(steps, seconds, strict=True):
         spent[step] = spent.get(step, 0.0) + own
     return spent
+
+
+def measured(library: Library, inputs: Sequence[Any], seconds: float) -> float:
+    """The median seconds of a whole call, as `TunedModel.measure` has it."""
+    call = library.prepare_call(*inputs)
+    call.repeat(_UNTIMED)
+    once, _ = call.repeat(1)
+    timing = Timing(relative=0.02, cap=max(seconds, _SAMPLES * once))
+    return statistics.median(Timer(call, timing).run())
 
 
 def seconds_of(

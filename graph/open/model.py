@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.codegen.library.library import Library
 from loopwright.codegen.library.loading import loaded
 from loopwright.codegen.library.plan import PlannedCall, entries, plan_objects
 from loopwright.codegen.library.signature import Origin
@@ -21,9 +22,9 @@ from loopwright.codegen.target import cpu_features
 from loopwright.dsl.errors import RangeError, ShapeError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim, Size, chosen, dim, named
-from loopwright.dsl.words import assigned, counted
+from loopwright.dsl.words import assigned, counted, html_table
 from loopwright.graph.compile.call import ModelCall
-from loopwright.graph.compile.model import random_array, seconds_of
+from loopwright.graph.compile.model import measured, random_array, seconds_of
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
@@ -56,6 +57,7 @@ class OpenModel:
         model(x)                     # the sizes come from the shapes
         print(model.explain(n=128))  # which steps run at a size, and the program of each
         model.profile(n=128)         # and what each takes
+        model.measure(n=128)         # the seconds of a whole call
         model.export("net.so")       # and net.h, whose functions take the sizes as int64_t
 
     Attributes
@@ -138,12 +140,33 @@ class OpenModel:
             raise ShapeError(f"{counted(len(inputs), 'input')} given; the model takes {takes}")
         library = self.library._of(inputs) if inputs else self.library.at(**sizes)
         frame = int(library._bound[self.library.open_signature.sizes][0])
-        given = inputs or [
-            self.source.arrays.get(p.name, random_array(p, 1)) for p in library.inputs
-        ]
+        given = inputs or self._examples(library)
         entries, steps = self.linked[frame].entries, self.frames[frame].work.network.steps
         names = ["copy" if e.step < 0 else steps[e.step].function for e in entries]
         return list(zip(names, seconds_of(library, given, len(entries), calls), strict=True))
+
+    def measure(self, seconds: float = 0.5, **sizes: int) -> float:
+        """The median seconds of a whole call at these sizes, warm, on the arrays given for inputs
+        of fixed shapes and random numbers for others, taking about `seconds`. Raises `RangeError`
+        for sizes that are not allowed."""
+        library = self.library.at(**sizes)
+        return measured(library, self._examples(library), seconds)
+
+    def _examples(self, library: Library) -> list[Any]:
+        """Arrays for a call of the library of some sizes."""
+        return [self.source.arrays.get(p.name, random_array(p, 1)) for p in library.inputs]
+
+    def _repr_html_(self) -> str:
+        signature = self.library.open_signature
+        rows = {
+            "inputs": "\n".join(map(str, signature.inputs)),
+            "outputs": "\n".join(map(str, signature.outputs)),
+            "sizes": "\n".join(map(str, signature.dims)),
+            "frames": len(self.frames),
+            "steps": len(self.frames[0].steps),
+            "numerics": self.numerics,
+        }
+        return html_table("OpenModel", rows)
 
     def __repr__(self) -> str:
         steps = counted(len(self.frames[0].steps), "step")

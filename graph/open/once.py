@@ -1,37 +1,95 @@
-"""Subscripts of loops of one iteration, written as where these have more."""
+"""Subscripts of loops of one iteration, and means of one element, as where there are more."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from loopwright.schedule.open.family import Share
+
+_MOST_WAYS = 64
+"""Subscripts that are tried in place of one."""
+_MOST_PLACES = 1 << 16
+"""Values of its indices at which one is compared."""
 
 
 def as_of_many(form: Any, greatest: Any) -> Any:
-    """A workload, as `to_numbered_json` has it, whose loops of one iteration stand in subscripts
-    where they do in that of the greatest sizes, and only there.
+    """A workload, as `to_numbered_json` has it, whose subscripts are written as those of the
+    greatest sizes are, where they are equal. A factor of 1 is a reciprocal where it is one there.
 
     `x[0, j] ↦ x[i, j]`  where `i` counts one row here, and more there.
+    `x[i, 0] ↦ x[i // 1, i % 1]`  where it is `x[i // 3, i % 3]` there.
+    `1.0 ↦ 1 / 1`  where it is `1 / 16` there.
     """
+    pairs = [*zip(form["tensors"], greatest["tensors"])]
+    shapes = [(own["shape"], other["shape"]) for own, other in pairs]
     tensors = [
-        _tensor(own, other) if "body" in own and "body" in other else own
-        for own, other in zip(form["tensors"], greatest["tensors"])
+        _tensor(own, other, shapes) if "body" in own and "body" in other else own
+        for own, other in pairs
     ]
     return {**form, "tensors": tensors + form["tensors"][len(tensors) :]}
 
 
-def _tensor(own: Any, greatest: Any) -> Any:
-    once = {name for name, n in (*own["axes"], *own["reduce"]) if n == 1}
-    return {**own, "body": _part(own["body"], greatest["body"], once)} if once else own
+def _tensor(own: Any, greatest: Any, shapes: list[tuple[Any, Any]]) -> Any:
+    if own["body"] == greatest["body"]:
+        return own
+    extents = dict((*own["axes"], *own["reduce"]))
+    return {**own, "body": _Rewriting(extents, shapes).part(own["body"], greatest["body"])}
 
 
-def _part(own: Any, greatest: Any, once: Collection[str]) -> Any:
-    if _is_subscript(own) and _is_subscript(greatest):
-        return _subscript(own, greatest, once)
-    if isinstance(own, list) and isinstance(greatest, list) and len(own) == len(greatest):
-        return [_part(x, y, once) for x, y in zip(own, greatest)]
-    if isinstance(own, dict) and isinstance(greatest, dict) and own.keys() == greatest.keys():
-        return {key: _part(x, greatest[key], once) for key, x in own.items()}
-    return own
+@dataclass(frozen=True)
+class _Rewriting:
+    """Writes the body of a definition as at the greatest sizes. `shapes` are those of all tensors,
+    here and there."""
+
+    extents: Mapping[str, int]
+    shapes: list[tuple[Any, Any]]
+
+    def part(self, own: Any, greatest: Any) -> Any:
+        """A part of the body, by what stands at the greatest sizes."""
+        if own == 1 and isinstance(own, float) and isinstance(greatest, float):
+            share = Share.taken(greatest)
+            return Share(1, True) if share is not None and share.inverse else own
+        if _is_subscript(own) and _is_subscript(greatest):
+            return self._subscript(own, greatest)
+        if isinstance(own, list) and isinstance(greatest, list) and len(own) == len(greatest):
+            return [self.part(x, y) for x, y in zip(own, greatest)]
+        if isinstance(own, dict) and isinstance(greatest, dict) and own.keys() == greatest.keys():
+            return {key: self.part(x, greatest[key]) for key, x in own.items()}
+        return own
+
+    def _subscript(self, own: Any, greatest: Any) -> Any:
+        if _written_alike(own, greatest):
+            return own
+        names = sorted({*_names(own), *_names(greatest)})
+        extents = [self.extents.get(name, 0) for name in names]
+        if not 0 < math.prod(extents) <= _MOST_PLACES:  # an index of another definition is none
+            return own
+        places = dict(zip(names, np.ogrid[tuple(slice(n) for n in extents)]))
+        here = _values(own, places)
+        ways = itertools.product(*map(self._numbers, _of_numbers(greatest)))
+        for way in itertools.islice(ways, _MOST_WAYS):
+            made = _with(greatest, iter(way))
+            if ((_values(made, places) - here) == 0).all():
+                return made
+        return own
+
+    def _numbers(self, number: int) -> list[int]:
+        """What a number of the greatest sizes may be here: the product of some extents side by
+        side, if it is that there."""
+        if number <= 1:
+            return [number]
+        found = {}
+        for own, there in self.shapes:
+            for first, end in itertools.combinations(range(len(there) + 1), 2):
+                if len(own) == len(there) and math.prod(there[first:end]) == number:
+                    found[math.prod(own[first:end])] = end - first
+        return [*sorted(found, key=lambda n: found[n]), *([] if number in found else [number])]
 
 
 def _is_subscript(x: Any) -> bool:
@@ -41,21 +99,58 @@ def _is_subscript(x: Any) -> bool:
     return isinstance(x[1], int) and all(isinstance(t, list) and len(t) == 2 for t in x[0])
 
 
-def _subscript(own: Any, greatest: Any, once: Collection[str]) -> Any:
-    left = [term for term in own[0] if not _in(term[0], once)]
-    count = sum(not _in(atom, once) for atom, _ in greatest[0])
-    if len(left) != count:
-        return own
-    others = iter(left)
+def _written_alike(own: Any, greatest: Any) -> bool:
+    """Return whether two subscripts differ in numbers alone."""
+    if len(own[0]) != len(greatest[0]):
+        return False
+    for (atom, _), (other, _) in zip(own[0], greatest[0]):
+        if isinstance(atom, str) or isinstance(other, str):
+            if atom != other:
+                return False
+        elif atom[1] != other[1] or not _written_alike(atom[0], other[0]):
+            return False
+    return True
+
+
+def _names(x: Any) -> Iterator[str]:
+    for atom, _ in x[0]:
+        if isinstance(atom, str):
+            yield atom
+        else:
+            yield from _names(atom[0])
+
+
+def _of_numbers(x: Any) -> Iterator[int]:
+    """Coefficients, divisors and constants of a subscript, in the order in which `_with` takes
+    others."""
+    for atom, coefficient in x[0]:
+        if not isinstance(atom, str):
+            yield from _of_numbers(atom[0])
+            yield atom[2]
+        yield coefficient
+    yield x[1]
+
+
+def _with(x: Any, numbers: Iterator[int]) -> Any:
+    """A subscript with other numbers."""
     terms = []
-    for atom, coefficient in greatest[0]:
-        if _in(atom, once):
-            terms.append([atom, coefficient])
-            continue
-        mine, factor = next(others)
-        terms.append([_part(mine, atom, once), factor])
-    return [terms, own[1]]
+    for atom, _ in x[0]:
+        made = atom
+        if not isinstance(atom, str):
+            value = _with(atom[0], numbers)
+            made = [value, atom[1], next(numbers)]
+        terms.append([made, next(numbers)])
+    return [terms, next(numbers)]
 
 
-def _in(atom: Any, names: Collection[str]) -> bool:
-    return isinstance(atom, str) and atom in names
+def _values(x: Any, places: Mapping[str, Any]) -> Any:
+    """A subscript at all places."""
+    total = x[1]
+    for atom, coefficient in x[0]:
+        if isinstance(atom, str):
+            value = places[atom]
+        else:
+            inner = _values(atom[0], places)
+            value = inner // atom[2] if atom[1] == "//" else inner % atom[2]
+        total = total + value * coefficient
+    return np.asarray(total)

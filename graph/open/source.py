@@ -136,7 +136,7 @@ def open_source(model: Any, inputs: Inputs, dims: Dims) -> OpenSource:
 
     Raises `ModelError` for an axis that is open and has no bounds, naming it.
     """
-    known = _sizes(dims)
+    known = sizes_of(dims)
     program = open_program(model, inputs)
     if program is not None:
         is_module = model is not program
@@ -240,7 +240,7 @@ def _fits(array: Array, greatest: Array, is_result: bool) -> bool:
     )
 
 
-def _sizes(dims: Dims) -> dict[str, Size]:
+def sizes_of(dims: Dims) -> dict[str, Size]:
     """The dims that a user names, by these names."""
     if dims is not None and not isinstance(dims, Mapping):
         raise ModelError(f'dims is {dims!r}: give bounds by name, {{"batch": (1, 512)}}')
@@ -249,12 +249,12 @@ def _sizes(dims: Dims) -> dict[str, Size]:
             raise ModelError(f'dims: {name!r} is no name: give texts, {{"batch": (1, 512)}}')
     taken, found = set(dims or ()), dict[str, Size]()
     for name, bounds in (dims or {}).items():
-        found[name] = size_of(name, bounds, taken - {name})
+        found[name] = _size_of(name, bounds, taken - {name})
         taken.update(d.name for d in found[name].dims)
     return found
 
 
-def size_of(name: str, bounds: Any, taken: Collection[str] = ()) -> Size:
+def _size_of(name: str, bounds: Any, taken: Collection[str] = ()) -> Size:
     """The dim of a name, as a user gives its bounds. It is called by a word that is not `taken`:
     axes of a file may be named "n-1" and "n.1"."""
     if isinstance(bounds, Size):

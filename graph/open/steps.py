@@ -22,6 +22,7 @@ from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.graph.compile.kernels import tuned_kernel
 from loopwright.graph.compile.stored_records import best_record
 from loopwright.graph.network import check_arrays
+from loopwright.schedule.open.coarse import coarse
 from loopwright.schedule.open.cover import Choose, covered
 from loopwright.schedule.open.family import Family, Sized
 from loopwright.schedule.open.merge import Programs, merged
@@ -120,7 +121,10 @@ class StepCompiler:
         layout = None if ours is None else Layout(ours.origin.objects[0], ours.signature)
         return StepKernel(kernel, plain, tuple(at[c] for c in sig.constants), layout)
 
-    def _open(self, family: Family, name: str) -> StepKernel:
+    def _open(self, whole: Family, name: str) -> StepKernel:
+        steps = coarse(whole)
+        family = steps.family
+
         def choosing(given: Sized) -> Choose:
             def choose(sizes: Mapping[str, int]) -> Iterator[Config]:
                 config = self._known(family.at(**sizes))
@@ -131,11 +135,11 @@ class StepCompiler:
             return choose
 
         made = covered(family, self.target, choosing, _APART)
-        programs = merged(family, [p.tree for p in made.programs])
+        programs = merged(family, [steps.tree(p.tree) for p in made.programs])
         arguments = (*programs.inputs, *programs.prepared, *programs.outputs)
         names = tuple(f"{name}_{k}" for k in range(len(made.programs)))
         functions = {
-            each: emit(each, arguments, body, p.target, dims=made.dims)
+            each: emit(each, arguments, body, p.target, dims=whole.dims)
             for each, p, body in zip(names, made.programs, programs.bodies, strict=True)
         }
         code = object_file(compiled(functions, self.target, variant=True))
@@ -144,7 +148,8 @@ class StepCompiler:
         shapes |= {b.name: tuple(map(int, b.shape)) for b in programs.prepared}
         parameters = tuple(Parameter(b.name, shapes[b.name], b.dtype) for b in arguments)
         check_arrays("one of its functions", len(parameters) + 1)
-        kernel = OpenKernel(names, (code,), parameters, made.rules, sized=True)
+        rules = tuple(map(steps.rule, made.rules))
+        kernel = OpenKernel(names, (code,), parameters, rules, sized=True)
         at = {t.name: n for n, t in enumerate(greatest.inputs)}
         plain, constants = (
             tuple(at[b.name] for b in part) for part in (programs.inputs, programs.constants)

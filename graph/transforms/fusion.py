@@ -40,6 +40,7 @@ from loopwright.graph.importers.definitions import (
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.loops import Loop
 from loopwright.graph.network import MOST_ARGUMENTS, Network, Step, Value, check_arrays
+from loopwright.graph.transforms.choices import Choices
 from loopwright.graph.transforms.reshape import only_reshapes, view_offset
 
 _MOST_FUSED = 128
@@ -57,18 +58,44 @@ class Kind(IntEnum):
     ALONE = 3
 
 
-def network_of(written: Written) -> Network:
-    """Steps of a network in the notation. Raises `NotPlannable` for too many arguments."""
+def network_of(written: Written, choices: Choices | None = None) -> Network:
+    """Steps of a network in the notation, fused by `choices` where these have it. Raises
+    `NotPlannable` for too many arguments."""
     check_arrays("the model", len(written.inputs) + len(written.outputs))
     live = set(defined_by(written.outputs, set()))
     results = {t for t in written.outputs if isinstance(t, Tensor)}
-    groups = _fused(written.definitions, live, results)
-    return _Builder(written).network(groups, written.outputs, len(written.outputs) > 1)
+    known = {} if choices is None else choices
+    groups = _fused(written.definitions, live, results, known)
+    return _Builder(written, known).network(groups, written.outputs, len(written.outputs) > 1)
 
 
-def _fused(parts: Sequence[Part], live: set[Tensor], results: set[Tensor]) -> list[Part]:
+def _fused(
+    parts: Sequence[Part], live: set[Tensor], results: set[Tensor], choices: Choices
+) -> list[Part]:
     """The live values that each step computes, in order."""
-    return _Fusion([p for part in parts for p in _separate(part, live)], results).groups()
+    own = [p for part in parts for p in _separate(part, live)]
+    key = _structure(own, results)
+    if key not in choices:
+        choices[key] = _Fusion(own, results).groups()
+    return _ordered([_group([own[n] for n in numbers]) for numbers in choices[key]])
+
+
+def _structure(parts: Sequence[Part], results: set[Tensor]) -> Any:
+    """A key that parts share which differ in numbers alone."""
+    owner = {t: n for n, part in enumerate(parts) for t in part.tensors}
+    read = ((owner.get(t) for tensor in p.tensors for t in read_by(tensor)) for p in parts)
+    return (
+        tuple((p.name, len(p.tensors), *dict.fromkeys(r)) for p, r in zip(parts, read)),
+        tuple(n for t, n in owner.items() if t in results),
+    )
+
+
+def _group(parts: Sequence[Part]) -> Part:
+    """What one step computes."""
+    if not isinstance(parts[0], Definitions):  # which is alone
+        return parts[0]
+    name = "_".join(part.name for part in parts[:6])
+    return Definitions(name, tuple(t for part in parts for t in part.tensors))
 
 
 def _separate(d: Part, live: set[Tensor]) -> list[Part]:
@@ -130,7 +157,8 @@ class _Fusion:
         self.root = list(range(len(parts)))
         self.meet = self._post_dominators()
 
-    def groups(self) -> list[Part]:
+    def groups(self) -> list[list[int]]:
+        """The numbers of the parts of each group."""
         for kinds in ((Kind.PRODUCT,), (Kind.ELEMENTS, Kind.ROWS)):
             for number in range(self.end):
                 if self.kinds[self.find(number)] in kinds and self.kinds[number] in kinds:
@@ -138,8 +166,7 @@ class _Fusion:
         members: dict[int, list[int]] = {}
         for number in range(self.end):
             members.setdefault(self.find(number), []).append(number)
-        made = [self._group(numbers) for numbers in members.values()]
-        return _ordered(made)
+        return [*members.values()]
 
     def find(self, number: int) -> int:
         while self.root[number] != number:
@@ -197,13 +224,6 @@ class _Fusion:
                 a, b = b, a
             a = meet[a]
         return a
-
-    def _group(self, numbers: Sequence[int]) -> Part:
-        parts = [self.parts[n] for n in numbers]
-        if not isinstance(parts[0], Definitions):  # which is alone
-            return parts[0]
-        name = "_".join(part.name for part in parts[:6])
-        return Definitions(name, tuple(t for part in parts for t in part.tensors))
 
 
 def _group_kind(part: Part) -> Kind:
@@ -293,7 +313,8 @@ def _names(name: str) -> Iterator[str]:
 class _Builder:
     """Values and steps of a network, numbered."""
 
-    def __init__(self, written: Written) -> None:
+    def __init__(self, written: Written, choices: Choices) -> None:
+        self.choices = choices
         self.arrays, self.extents = written.arrays, written.extents
         self.count = itertools.count(1)
         self.values: dict[Tensor, Value] = {}
@@ -326,7 +347,7 @@ class _Builder:
     def _repeated(self, group: Repeated) -> Iterator[Step]:
         loop: Loop[Value] = group.loop.map(self.value)
         made = set(group.loop.made())
-        groups = _fused(group.parts, set(defined_by(list(made), set())), made)
+        groups = _fused(group.parts, set(defined_by(list(made), set())), made, self.choices)
         yield from (replace(step, loop=loop) for step in self._steps(groups, made))
 
     def _outside(self, group: Part) -> Iterator[Tensor]:

@@ -16,7 +16,7 @@ their own are among those of the one step, so that nothing is lost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -26,6 +26,7 @@ from loopwright.dsl.traversal import map_reads
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step
+from loopwright.graph.transforms.choices import Choices, structure_of
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import fresh
 from loopwright.schedule.program.source import Source
@@ -42,14 +43,24 @@ Gains = Callable[[Source], bool]
 
 
 def join_steps(
-    network: Network, imported: Sequence[Imported | str], target: Target, every_size: bool = False
+    network: Network,
+    imported: Sequence[Imported | str],
+    target: Target,
+    choices: Choices | None = None,
 ) -> Steps:
     """The network with such steps as one, and what its steps are.
 
-    Attention is joined where blocks of rows may pay, with `every_size` everywhere: a network that
-    is read at several sizes has the same steps at all of them then.
+    Attention is joined where blocks of rows may pay. With `choices`, for a network that is read at
+    several sizes, it is joined everywhere, and at all sizes as at the first.
     """
-    return _Joiner(network, imported, target, every_size).joined()
+    joiner = _Joiner(network, imported, target, choices is not None)
+    if choices is None:
+        joiner.join()
+    elif (key := ("joined", structure_of(network))) in choices:
+        joiner.join_as(choices[key])
+    else:
+        choices[key] = joiner.join()
+    return joiner.joined()
 
 
 class _Joiner:
@@ -72,15 +83,28 @@ class _Joiner:
         self.windows: dict[int, bool] = {}
         self.done: set[int] = set()
 
-    def joined(self) -> Steps:
-        """The network with what can be joined, each step with those before it."""
+    def join(self) -> list[tuple[Run, int]]:
+        """Join what can be, each step with those before it, and tell which."""
+        found = []
         for last, work in enumerate(self.work.copy().values()):
             if isinstance(work, Imported):
                 for run, gains in (*self._windows(last, work), *self._attention(last, work)):
                     one = self._one(run, last, gains)
                     if one is not None:
                         self._replace(run, last, one)
+                        found.append((run, last))
                         break
+        return found
+
+    def join_as(self, found: Iterable[tuple[Run, int]]) -> None:
+        """Join what was joined at other sizes."""
+        for run, last in found:
+            one = self._one(run, last, lambda whole: True)
+            assert one is not None, "it is wanted anyway"
+            self._replace(run, last, one)
+
+    def joined(self) -> Steps:
+        """The network with the steps that are left."""
         steps = tuple(self.steps.values())
         return replace(self.network, steps=steps), tuple(self.work.values())
 

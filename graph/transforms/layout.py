@@ -25,6 +25,7 @@ from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.network import Network, Step, Value
+from loopwright.graph.transforms.choices import Choices, structure_of
 from loopwright.graph.transforms.reshape import only_reshapes
 
 _LAST = (0, 2, 3, 1)
@@ -32,10 +33,16 @@ _VECTOR = 16  # channels: one vector of the widest kind, two of the usual one
 
 
 def channels_last(
-    network: Network, imported: Sequence[Imported | str]
+    network: Network, imported: Sequence[Imported | str], choices: Choices
 ) -> tuple[Imported | str, ...]:
-    """The steps of a network, as imported, with images between them laid out channels last."""
-    moved = _settled(network, imported, _images(network, imported))
+    """The steps of a network, as imported, with images between them laid out channels last: the
+    ones that `choices` have where it is known there."""
+    structure = "layout", structure_of(network)
+    if structure not in choices:
+        settled = _settled(network, imported, _images(network, imported))
+        choices[structure] = {value.number for value in settled}
+    values = (v for step in network.steps for v in (*step.args, *step.outs))
+    moved = frozenset(v for v in values if v.number in choices[structure])
     known: dict[tuple[int, frozenset[str]], Imported] = {}
     made: list[Imported | str] = []
     for step, said in zip(network.steps, imported, strict=True):

@@ -13,6 +13,7 @@ from loopwright.graph.build import build_open
 from loopwright.graph.compile.build import import_model
 from loopwright.graph.open.model import OpenModel
 from loopwright.graph.open.source import OpenSource
+from loopwright.graph.transforms.choices import Choices
 from loopwright.graph.tuning.fixed_sizes import AGAIN
 from loopwright.graph.tuning.search import SearchOptions, search
 from loopwright.schedule.open.cover import spread
@@ -50,6 +51,7 @@ def tune_open(
         default = build(None)
         building = AGAIN * (clock.elapsed - began)
     chosen = list(spread(source.dims))
+    choices: Choices = {}
     ended = False
     for done, sizes in enumerate(chosen):
         left = (60 * budget.minutes - building - clock.elapsed) / (len(chosen) - done)
@@ -66,7 +68,7 @@ def tune_open(
                     target,
                     layout,
                     numerics=numerics,
-                    every_size=True,
+                    choices=choices,
                 )
                 ended = search(work, target, part, records, own).interrupted
         except KeyboardInterrupt:

@@ -107,14 +107,14 @@ def completed(
 ) -> Cover:
     """Some programs, and others for the sizes that none of these is right for.
 
-    Raises `ConfigError` where more than `MOST_PROGRAMS` are needed.
+    Raises `ConfigError` where more than `MOST_PROGRAMS` are needed, or twice as many for
+    three dims and more.
     """
     dims, made = workload.dims, list(programs)
+    most = MOST_PROGRAMS * (2 if len(dims) >= _CROWDED else 1)  # with axes of one element
     while (left := uncovered(dims, made)) is not None:
-        if len(made) >= MOST_PROGRAMS:
-            raise ConfigError(
-                f"no program for {left} among {MOST_PROGRAMS}: give the dims narrower bounds"
-            )
+        if len(made) >= most:
+            raise ConfigError(f"no program for {left} among {most}: give the dims narrower bounds")
         tries: list[tuple[dict[str, int], Iterable[Config]]] = []
         if len(dims) >= _CROWDED or len(made) >= MOST_PROGRAMS // 3:
             tries += [(least, choose(least)) for least in _small(dims, left)]

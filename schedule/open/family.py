@@ -117,6 +117,7 @@ def numbered(data: Any, number: Callable[[Any], Any], tokens: list[Any] | None =
     `tokens`. A float that is a whole number, or the reciprocal of one, is a number too."""
     tokens = [] if tokens is None else tokens
     if isinstance(data, Share):
+        tokens.append((float, data.inverse))
         return data.of(number)
     if isinstance(data, (int, Formula)) and not isinstance(data, bool):
         tokens.append(int)

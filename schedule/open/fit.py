@@ -164,7 +164,11 @@ class Fit:
             elif (other := self._line(values, bases)) is not None:
                 made.append(other)
             else:
-                made += self._stepped(values, bases) or self._mixed(values, bases, simplest)
+                made += (
+                    self._stepped(values, bases)
+                    or self._of_parts(values, bases)
+                    or self._mixed(values, bases, simplest)
+                )
                 simplest += made[:1]
         return found
 
@@ -227,6 +231,15 @@ class Fit:
         for basis in bases:
             if _line(basis.x, values) is None:
                 yield from self._quotients(basis, values, True)
+
+    def _of_parts(self, values: Array, parts: Sequence[_Basis]) -> list[Formula | int]:
+        """The sum of several quotients, or of several products of these, as the elements of images
+        of several sizes side by side."""
+        for op in ("mul", "floordiv"):
+            some = [part for part in parts if part.formula.op == op]
+            if 1 < len(some) < len(values) - 2 and (total := self._sum(values, some)) is not None:
+                return [total]
+        return []
 
     def _mixed(
         self, values: Array, others: Sequence[_Basis], known: Sequence[Formula | int]

@@ -85,6 +85,18 @@ def with_numbers(
     return changed
 
 
+def over(tree: Tree, parts: Mapping[str, Formula]) -> Tree:
+    """A tree whose formulas have others in place of dims, by these names."""
+
+    def number(x: Any) -> Any:
+        if not isinstance(x, Formula):
+            return x
+        return parts.get(x.args[0], x) if x.op == "dim" else x.rebuilt(number)
+
+    made: Tree = _Visit(number)(tree)
+    return made
+
+
 def at_sizes(tree: Tree, sizes: Mapping[str, np.ndarray[Any, Any]]) -> Tree:
     """A tree whose formulas are arrays: their numbers at sizes that broadcast together.
 

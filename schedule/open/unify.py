@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -239,34 +239,70 @@ class Unification(ABC):
         lines = [d.values for d in dims]
         if math.prod(map(len, lines)) <= _ALL:
             return [s for s in itertools.product(*lines) if s not in self._found]
-        tried: list[Sizes] = []
-        stepping = {f for f in formulas if f.has("floordiv", *EXTREMES)}
+        stepping = {part for f in formulas for part in _stepping(f)}
+        several = {f for f in stepping if len(f.dims()) > 1}
         rng = np.random.default_rng(0)
+        ends = [tuple(d.low for d in dims), tuple(d.high for d in dims)]
+        tried: list[Sizes] = []
+        lines = []
         for at, known in enumerate(dims):
-            values = np.array(known.values)
-            for ends in {tuple(d.low for d in dims), tuple(d.high for d in dims)}:
-                grid = {d.name: np.full(len(values), e) for d, e in zip(dims, ends)}
-                grid[known.name] = values
-                steps = {}
-                hidden = np.zeros(len(values), bool)
-                for formula in stepping:
-                    numbers = np.broadcast_to(formula.at(grid), values.shape)
-                    rise = np.diff(numbers)
-                    if formula.has(*EXTREMES):
-                        each, counts = np.unique(numbers, return_counts=True)
-                        hidden |= numbers == each[counts.argmax()]
-                    second = np.flatnonzero(np.diff(rise)) + 1
-                    turns = (rise > 0).any() and (rise < 0).any()
-                    steps[second.tobytes()] = second, _TURNS if turns else _STEPS
-                most = min(_HIDDEN, int(hidden.sum()))
-                for value in rng.choice(values[hidden], most, replace=False):
-                    tried.append((*ends[:at], int(value), *ends[at + 1 :]))
-                for second, most in steps.values():
-                    some = rng.choice(second, min(most, len(second)), replace=False)
-                    for s in {*second[-_STEPS:], *some}:
-                        for value in values[max(s - 1, 0) : s + 2]:
-                            tried.append((*ends[:at], int(value), *ends[at + 1 :]))
+            alone = {f for f in stepping if f.dims() == {known.name}}
+            lines.append(rng.permutation(_at_steps(dims, at, ends[0], alone, rng)).tolist())
+            for end in dict.fromkeys(ends):
+                values = _at_steps(dims, at, end, several, rng)
+                tried += [(*end[:at], value, *end[at + 1 :]) for value in values]
+        # A formula of one dim steps at the same sizes whatever the others are: all step at once.
+        for row, other in zip(itertools.zip_longest(*lines), itertools.cycle(ends)):
+            tried.append(tuple(o if n is None else n for n, o in zip(row, other, strict=True)))
         return [s for s in dict.fromkeys(tried) if s not in self._found]
+
+
+def _stepping(formula: Formula) -> Iterator[Formula]:
+    """The terms and factors of a formula that have steps, each of one dim where it can be."""
+    if not formula.has("floordiv", *EXTREMES):
+        return
+    if len(formula.dims()) == 1 or formula.op in ("floordiv", *EXTREMES):
+        yield formula
+        return
+    for part in formula.args:
+        if isinstance(part, Formula):
+            yield from _stepping(part)
+
+
+def _at_steps(
+    dims: Sequence[Dim],
+    at: int,
+    others: Sizes,
+    formulas: Collection[Formula],
+    rng: np.random.Generator,
+) -> list[int]:
+    """The sizes of one dim, with `others`, around the last step of each formula, and some more
+    steps; of one with limits, some at which it is there."""
+    known = dims[at]
+    values = np.array(known.values)
+    grid = {d.name: np.full(len(values), n) for d, n in zip(dims, others)}
+    grid[known.name] = values
+    steps, hidden = {}, np.zeros(len(values), bool)
+    for formula in formulas:
+        numbers = np.broadcast_to(formula.at(grid), values.shape)
+        rise = np.diff(numbers)
+        if formula.has(*EXTREMES):
+            each, counts = np.unique(numbers, return_counts=True)
+            hidden |= numbers == each[counts.argmax()]
+        second = np.flatnonzero(np.diff(rise)) + 1
+        turns = (rise > 0).any() and (rise < 0).any()
+        steps[second.tobytes()] = second, _TURNS if turns else _STEPS
+    found = rng.choice(values[hidden], min(_HIDDEN, int(hidden.sum())), replace=False).tolist()
+    chosen: set[int] = set()
+    for second, most in sorted(steps.values(), key=lambda one: len(one[0])):
+        # Steps of few numbers are steps of others, too.
+        some = [s for s in second[:-_STEPS].tolist() if s in chosen][:most]
+        left = np.setdiff1d(second, some)
+        some += rng.choice(left, min(most - len(some), len(left)), replace=False).tolist()
+        chosen.update(second[-_STEPS:].tolist(), some)
+    for step in sorted(chosen):
+        found += values[max(step - 1, 0) : step + 2].tolist()
+    return [*dict.fromkeys(found)]
 
 
 @functools.lru_cache(maxsize=32)

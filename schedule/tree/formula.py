@@ -58,6 +58,16 @@ class Formula:
             return frozenset(self.args)
         return frozenset().union(*(x.dims() for x in self.args if isinstance(x, Formula)))
 
+    def rebuilt(self, change: Callable[[Any], Any]) -> Formula | int:
+        """The same of other arguments, each as a function changes it."""
+        if self.op == "dim":
+            return self
+        x, y = map(change, self.args)
+        made: Formula | int = (
+            extreme(self.op, x, y) if self.op in EXTREMES else _EVALUATED[self.op](x, y)
+        )
+        return made
+
     def has(self, *ops: str) -> bool:
         """Return whether one of these operations is in it."""
         inside = (x for x in self.args if isinstance(x, Formula))
@@ -142,9 +152,8 @@ def formula_from_json(data: Any, dims: Mapping[str, Dim]) -> Formula | int:
     if isinstance(data, int):
         return data
     ((op, args),) = data.items()
-    x, y = (formula_from_json(part, dims) for part in args)
-    made: Formula | int = extreme(op, x, y) if op in EXTREMES else _EVALUATED[op](x, y)
-    return made
+    whole = Formula(op, tuple(args), 0, 0)
+    return whole.rebuilt(lambda part: formula_from_json(part, dims))
 
 
 def bounds(x: Any) -> tuple[int, int]:

@@ -293,6 +293,12 @@ def test_shapes_that_no_size_gives_are_refused(
         workload(pair(first, second)).sizes(shapes)
 
 
+def test_an_error_of_a_size_names_all_axes_that_it_binds() -> None:
+    both = r"; n is in axis 0 of X, axis 0 of Y$"
+    with pytest.raises(RangeError, match=f"n is 65 by axis 0 of X, .*; it takes 1 to 64{both}"):
+        workload(pair(N, N)).sizes([(65,), (65,)])
+
+
 def test_shapes_beyond_the_bounds_are_refused() -> None:
     with pytest.raises(RangeError, match=r"n is 65 by axis 0 of A, .*; it takes 1 to 64"):
         product(N).sizes([(65, 7), (7, 5)])

@@ -129,23 +129,35 @@ def test_steps_are_compiled_in_this_process_where_no_worker_can_start(built, mon
     assert caplog.text.count("no more folders") == 1  # of two frames
 
 
-def test_sizes_with_other_steps_have_a_frame_of_their_own(built):
-    boxes = [[(d.low, d.high) for d in frame.dims] for frame in built.frames]
-    assert boxes[0] == [(2, 40)]
-    assert boxes[1:] == [[(1, 1)]]
+def test_a_size_of_one_has_the_frame_of_the_others(built):
+    assert [[(d.low, d.high) for d in frame.dims] for frame in built.frames] == [[(1, 40)]]
 
 
 def test_a_model_says_which_programs_a_size_runs(built):
     first, *steps = built.explain(n=7).splitlines()
-    assert first.startswith("n=7: frame 1 of 2, for n: 2 to 40, with")
+    assert first.startswith("n=7: frame 1 of 1, for n: 1 to 40, with")
     called = [entry.kernel for entry in built.linked[0].entries if entry.kernel is not None]
     assert len(steps) == len(called)
     for step, kernel in zip(steps, called, strict=True):
         number = next(r.program for r in kernel.rules if r.holds((7,)))
         assert f"program {number + 1} of {len(kernel.names)}, for n from" in step
-    assert built.explain(n=1).startswith("n=1: frame 2 of 2")
+    assert built.explain(n=1).startswith("n=1: frame 1 of 1")
     with pytest.raises(RangeError, match="41"):
         built.explain(n=41)
+
+
+def test_a_model_is_measured_at_some_sizes(built):
+    assert built.measure(0.01, n=7) > 0
+    with pytest.raises(RangeError, match="give one value for each of: n: 1 to 40"):
+        built.measure(0.01)
+
+
+def test_notebooks_show_a_model_with_its_sizes(built):
+    shown = built._repr_html_()
+    assert "x: float32[1, n, 16]" in shown
+    assert "n: 1 to 40" in shown
+    assert "x: float32[1, n, 16]" in built.library._repr_html_()
+    assert "standard numerics" in repr(built.library)
 
 
 def test_sizes_that_are_not_allowed_are_refused_before_anything_runs(built):
@@ -405,6 +417,20 @@ def test_a_dim_that_is_written_otherwise_is_refused(tmp_path, words):
     result = CliRunner().invoke(main, ["build", str(path), "--dim", words])
     assert result.exit_code == 2
     assert "write NAME=1:512" in result.output
+
+
+def test_dims_of_the_command_line_that_are_one_word_stay_two(tmp_path):
+    path, out = tmp_path / "net.onnx", tmp_path / "net.so"
+    nodes = [helper.make_node("Relu", [x], [y]) for x, y in ("ab", "cd")]
+    onnx.save(model_of(nodes, {"a": ("n.1", 4), "c": ("n_1", 4)}, ["b", "d"]), path)
+    words = ["build", str(path), "-o", str(out), "--no-check", "--dim", "n.1=1:3"]
+    result = CliRunner().invoke(main, [*words, "--dim", "n_1=1:5"])
+    assert result.exit_code == 0, result.output
+    x, y = random(2, 4), random(5, 4, seed=1)
+    for got, wanted in zip(lw.load(out)(x, y), (x, y), strict=True):
+        np.testing.assert_array_equal(got, np.maximum(wanted, 0))
+    result = CliRunner().invoke(main, [*words, "--dim", "n.1=1:9"])
+    assert "--dim n.1 is given twice" in result.output
 
 
 def test_a_profile_is_of_the_steps_at_the_sizes_of_arrays_or_of_words(built):

@@ -73,10 +73,7 @@ class BesideModule:
                 failure = f"torch fails at {assigned(sizes)}: {reason(error).splitlines()[0]}"
                 continue
             if self.model is not self.program and not self._agrees(given, outputs, close):
-                raise ModelError(
-                    f"torch.export traces the model for some sizes alone: at {assigned(sizes)} "
-                    f"the module gives something else: build the model for each size; {_NUMBER}"
-                )
+                raise ModelError(_for_some(sizes, "the module gives something else"))
             leaves = torch.utils._pytree.tree_leaves(given)
             tensors = [x.clone() for x in leaves if isinstance(x, torch.Tensor)]
             return Reference("torch", tensors, outputs, close)
@@ -156,6 +153,14 @@ def _copied(x: Any) -> Any:
     return x.detach().clone() if hasattr(x, "detach") else x
 
 
+def _for_some(sizes: Mapping[str, int], found: str) -> str:
+    """Error where a program differs from its module at sizes that are not the least."""
+    return (
+        f"torch.export traces the model for some sizes alone: at {assigned(sizes)} {found}: build "
+        f"the model for each size; {_NUMBER}"
+    )
+
+
 def check_least(dims: Sequence[Dim], differs: Differs) -> None:
     """Raises `ModelError` where a program differs from its module at the least sizes: torch takes
     a size, and what follows from sizes, for greater than 1, and asserts it nowhere."""
@@ -167,8 +172,10 @@ def check_least(dims: Sequence[Dim], differs: Differs) -> None:
         found = differs(sizes) if least or not number else ""
         if found.startswith(_FAILS) and not number:
             return  # it takes no integers like ours, so that nothing can be compared
+        if found and not least:
+            raise ModelError(_for_some(sizes, found))
         if found:
-            known = (least or dims)[0]
+            known = least[0]
             raise ModelError(
                 f"torch.export traces the model for extents greater than 1, and at "
                 f"{assigned(sizes)} {found}: let {known.name} begin with "

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators import experts
 from loopwright.graph.importers.torch.operators.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
+
+_OF_BAGS = 2
+"""Axes of indices that come in bags of one length."""
 
 
 def for_all_sizes() -> Any:
@@ -22,6 +26,7 @@ def for_all_sizes() -> Any:
         torch.cdist: _distances,
         torch.linspace: _linspace,
         F.affine_grid: _affine_grid,
+        F.embedding_bag: _embedding_bag,
         torch.max_pool1d: _max_pool1d,
         F.max_pool1d: _max_pool1d,
         F.pad: padded,
@@ -38,6 +43,23 @@ def for_all_sizes() -> Any:
 def for_fixed_sizes() -> Any:
     """A mode of torch in which functions are replaced that its exporter has not."""
     return _mode(_at_any_size())
+
+
+@contextmanager
+def masks_as_given() -> Iterator[None]:
+    """Have layers of transformers take a mask as it is. Whether it is a causal one, which they
+    read its elements for, changes no result."""
+    from torch.nn.modules import transformer
+
+    name = "_detect_is_causal_mask"
+    whole = getattr(transformer, name, None)  # None in another version of torch
+    if whole is not None:
+        setattr(transformer, name, lambda mask, is_causal=None, size=None: is_causal is True)
+    try:
+        yield
+    finally:
+        if whole is not None:
+            setattr(transformer, name, whole)
 
 
 def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
@@ -104,6 +126,19 @@ def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = N
         behind = (1,) * (len(spatial) - axis)
         grid = grid + own[..., -2 - axis] * place.reshape(n, *behind)
     return grid
+
+
+def _embedding_bag(input: Any, weight: Any, offsets: Any = None, **words: Any) -> Any:
+    """The sum, mean or maximum of as many rows in each bag; others as torch has them."""
+    import torch.nn.functional as F  # noqa: N812
+
+    mode, scales = words.get("mode", "mean"), words.get("per_sample_weights")
+    changing = any(words.get(name) is not None for name in ("max_norm", "padding_idx"))
+    if input.ndim != _OF_BAGS or offsets is not None or changing:
+        return F.embedding_bag(input, weight, offsets, **words)
+    rows = F.embedding(input, weight)
+    rows = rows if scales is None else rows * scales.unsqueeze(-1)
+    return rows.amax(1) if mode == "max" else getattr(rows, mode)(1)
 
 
 def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:

@@ -29,7 +29,11 @@ from loopwright.graph.importers.torch.inputs import (
     check_tensors,
     fixed_shapes,
 )
-from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes
+from loopwright.graph.importers.torch.opened import (
+    for_all_sizes,
+    for_fixed_sizes,
+    masks_as_given,
+)
 from loopwright.graph.importers.torch.quiet import quiet, suggesting, without_graph
 
 _FIXING = re.compile(
@@ -53,8 +57,10 @@ _OF_DATA = (
     "; a branch, or a shape, follows elements of tensors, which are not known before a call: take "
     "torch.where of both results, or wrap the module in one that decides beforehand"
 )
-_EXAMPLE = 6
-"""Steps above the least size at which a program of open sizes is traced."""
+_EXAMPLE = 64
+"""A size at which a program is traced: what pools leave of it is not 1, which torch would fix."""
+_ABOVE = 6
+"""Steps above the least size at which it is traced at least."""
 _SHARE = 0.3
 """Of truth values that are true."""
 
@@ -177,7 +183,7 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
     except Exception as error:  # of many kinds
         raise ModelError(f"an input is no tensor: {reason(error)}") from error
     try:
-        with for_fixed_sizes():
+        with for_fixed_sizes(), masks_as_given():
             program = _export(module, *tensors)
     except ModelError:
         raise
@@ -213,7 +219,7 @@ def _traced_open(
     try:
         # 1 is a size like any other.
         oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)
-        with oblivious, suggesting(), for_all_sizes():
+        with oblivious, suggesting(), for_all_sizes(), masks_as_given():
             return _export(
                 module,
                 args,
@@ -257,7 +263,8 @@ class _OpenAxes:
             raise ModelError(f"a torch program's axis may be a dim itself; {size} is given")
         if own.name not in self.known:
             bound = torch.export.Dim(own.name, min=own.low, max=max(own.high, own.low + 1))
-            steps = min(len(own.values) - 1, _EXAMPLE + len(self.known))
+            steps = max(_ABOVE, (_EXAMPLE - own.low) // own.multiple) + len(self.known)
+            steps = min(len(own.values) - 1, steps)
             self.known[own.name] = bound, own.values[steps]
         return self.known[own.name]
 

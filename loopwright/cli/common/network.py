@@ -131,7 +131,14 @@ class Network:
     @property
     def bounds(self) -> dict[str, Any]:
         """The size of each dim, by its name."""
-        return dict(map(bounds_of, self.dims))
+        from loopwright.graph.open.source import sizes_of
+
+        given = dict[str, tuple[int, ...]]()
+        for name, bounds in map(bounds_of, self.dims):
+            if name in given:
+                raise click.UsageError(f"--dim {name} is given twice: give it once")
+            given[name] = bounds
+        return sizes_of(given)
 
     def imported(self, target: Target) -> Work:
         """The tasks of the network."""
@@ -250,10 +257,8 @@ def shapes_of(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] 
     return found or None
 
 
-def bounds_of(text: str) -> tuple[str, Any]:
-    """The name and the size of an option `--dim`."""
-    from loopwright.graph.open.source import size_of
-
+def bounds_of(text: str) -> tuple[str, tuple[int, ...]]:
+    """The name of an option `--dim`, its bounds and a divisor, if any."""
     name, equals, value = text.rpartition("=")
     try:
         numbers = [int(part) for part in value.split(":")]
@@ -261,4 +266,4 @@ def bounds_of(text: str) -> tuple[str, Any]:
         numbers = []
     if not (name and equals and len(numbers) in (2, 3)):
         raise click.UsageError(f"--dim {text}: write NAME=1:512, or NAME=8:512:8 for multiples")
-    return name, size_of(name, numbers)
+    return name, tuple(numbers)

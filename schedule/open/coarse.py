@@ -1,0 +1,115 @@
+"""Families that follow a dim in steps alone, over dims that count these steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from loopwright.dsl.size import Dim
+from loopwright.schedule.open.family import Family, numbered
+from loopwright.schedule.open.numbers import over
+from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.tree.formula import Formula
+from loopwright.schedule.tree.grammar import Tree
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """A family of which each value of a dim is another workload, made of one over the dims `fine`.
+
+    A network halves an image of height h five times, and what follows is one workload for 32
+    values of h: `⌊(h + 31) / 32⌋ ↦ h`. A dim that the family does not follow has one value.
+    `parts` are what stood where a dim stands now.
+    """
+
+    family: Family
+    fine: tuple[Dim, ...]
+    parts: Mapping[str, Formula]
+
+    def tree(self, tree: Tree) -> Tree:
+        """A tree with formulas of the fine dims."""
+        return over(tree, self.parts)
+
+    def rule(self, rule: Rule) -> Rule:
+        """A rule with bounds of the fine dims."""
+        pairs = zip(self.fine, self.family.dims, rule.bounds, strict=True)
+        return Rule(tuple(self._bounds(*each) for each in pairs), rule.program)
+
+    def _bounds(self, fine: Dim, own: Dim, ends: tuple[int, int]) -> tuple[int, int]:
+        if fine.name not in self.parts:
+            return ends if own == fine else (fine.low, fine.high)
+        values = _values(fine)
+        inside = values[_within(self.parts[fine.name].at({fine.name: values}), ends)]
+        return int(inside[0]), int(inside[-1])
+
+
+def coarse(family: Family) -> Coarse:
+    """A family over the coarsest dims."""
+    formulas = dict[str, Formula]()
+
+    def see(x: Any) -> Any:
+        if isinstance(x, Formula):
+            formulas[str(x)] = x
+        return x
+
+    numbered(family.form, see)
+    dims, parts = [], dict[str, Formula]()
+    for d in family.dims:
+        own = [f for f in formulas.values() if d.name in f.dims()]
+        if not own:
+            dims.append(replace(d, low=1, high=1, multiple=1))
+        elif (part := _only_part(d, own)) is not None:
+            dims.append(replace(d, low=part.low, high=part.high, multiple=1))
+            parts[d.name] = part
+        else:
+            dims.append(d)
+    if not parts:
+        return Coarse(Family(tuple(dims), family.form), family.dims, {})
+    steps = {str(part): Formula.of(d) for d in dims if (part := parts.get(d.name)) is not None}
+    form = numbered(family.form, lambda x: _with(x, steps))
+    return Coarse(Family(tuple(dims), form), family.dims, parts)
+
+
+def _only_part(known: Dim, formulas: list[Formula]) -> Formula | None:
+    """The quotient of a dim by which alone formulas follow it, if it takes all values between its
+    ends, one after the other."""
+    for part in {str(p): p for f in formulas for p in _quotients(f, known.name)}.values():
+        free = {str(part): 0}
+        if any(_follows(_with(f, free), known.name) for f in formulas):
+            continue
+        rises = np.diff(part.at({known.name: _values(known)}))
+        if ((rises == 0) | (rises == 1)).all():
+            low, high = (part.at({known.name: end}) for end in (known.low, known.high))
+            return replace(part, low=int(low), high=int(high))
+    return None
+
+
+def _quotients(formula: Formula, name: str) -> Iterator[Formula]:
+    """The quotients of one dim in a formula, outer ones first."""
+    if formula.op == "floordiv" and formula.dims() == {name}:
+        yield formula
+    for x in formula.args:
+        if isinstance(x, Formula):
+            yield from _quotients(x, name)
+
+
+def _with(x: Any, parts: Mapping[str, Formula | int]) -> Any:
+    """A formula with others in place of some of its parts."""
+    if not isinstance(x, Formula):
+        return x
+    return parts[str(x)] if str(x) in parts else x.rebuilt(lambda y: _with(y, parts))
+
+
+def _follows(x: Formula | int, name: str) -> bool:
+    return isinstance(x, Formula) and name in x.dims()
+
+
+def _values(known: Dim) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.arange(known.low, known.high + 1, known.multiple)
+
+
+def _within(numbers: Any, ends: tuple[int, int]) -> Any:
+    return (ends[0] <= numbers) & (numbers <= ends[1])

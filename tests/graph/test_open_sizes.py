@@ -1,0 +1,127 @@
+"""Networks whose axes may have one element, or follow a dim in steps alone."""
+
+import pytest
+
+import loopwright as lw
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+F = torch.nn.functional
+pytestmark = [pytest.mark.torch, pytest.mark.onnx]
+
+
+def check(network, inputs, *given):
+    """Compares with torch, and returns the model."""
+    torch.manual_seed(0)
+    built = lw.build_model(network.eval(), inputs, threads=1)
+    for each in given:
+        x = tuple(map(torch.as_tensor, each))
+        with torch.no_grad():
+            wanted = network(*x)
+        torch.testing.assert_close(built(*x), wanted, rtol=1e-4, atol=1e-5)
+    return built
+
+
+class Pooled(torch.nn.Module):
+    """A mean over an image of open size, and a softmax beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(2, 4, 3, 2, 1)
+
+    def forward(self, x):
+        y = self.conv(x)
+        return y.mean((2, 3)), y * y.softmax(1)
+
+
+def test_a_mean_over_an_image_of_one_element_is_a_size_like_others():
+    given = [(torch.randn(1, 2, n, 5),) for n in (1, 2, 3, 8, 9)]
+    built = check(Pooled(), (lw.tensor("x", (1, 2, lw.dim("h", 1, 9), 5)),), *given)
+    assert len(built.frames) == 1
+
+
+@pytest.mark.slow
+def test_three_dims_may_all_be_one():
+    n, h, w = lw.dim("n", 1, 4), lw.dim("h", 1, 9), lw.dim("w", 1, 9)
+    sizes = (1, 1, 1), (4, 9, 9), (1, 2, 1), (2, 1, 7), (4, 1, 1)
+    given = [(torch.randn(a, 2, b, c),) for a, b, c in sizes]
+    check(Pooled(), (lw.tensor("x", (n, 2, h, w)),), *given)
+
+
+def test_an_encoder_has_one_frame_for_a_batch_and_a_length_from_one():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    n, s = lw.dim("n", 1, 3), lw.dim("s", 1, 9)
+    sizes = (1, 1), (3, 9), (1, 9), (3, 1), (2, 5)
+    given = [(torch.randn(a, b, 8),) for a, b in sizes]
+    built = check(layer, (lw.tensor("x", (n, s, 8)),), *given)
+    assert len(built.frames) == 1
+
+
+class Pyramid(torch.nn.Module):
+    """Heads over levels of which the last one may have one element."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = torch.nn.ModuleList([torch.nn.Conv2d(2, 2, 3, 2, 1) for _ in range(3)])
+
+    def forward(self, x):
+        levels = []
+        for conv in self.convs:
+            x = F.relu(conv(x))
+            levels.append(x)
+        levels.append(F.max_pool2d(x, 1, 2))
+        return torch.cat([y.permute(0, 2, 3, 1).reshape(y.shape[0], -1, 2) for y in levels], 1)
+
+
+def test_a_pyramid_is_traced_at_sizes_whose_last_level_is_no_single_element():
+    h = lw.dim("h", 8, 40)
+    given = [(torch.randn(1, 2, n, 24),) for n in (8, 9, 17, 33, 40)]
+    check(Pyramid(), (lw.tensor("x", (1, 2, h, 24)),), *given)
+
+
+class Translator(torch.nn.Module):
+    """An encoder and decoder of two lengths, with a causal mask made in each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Transformer(
+            8, 2, 1, 1, dim_feedforward=16, batch_first=True, dropout=0.0
+        )
+
+    def forward(self, source, target):
+        n = target.shape[1]
+        mask = torch.triu(torch.full((n, n), float("-inf")), 1)
+        return self.inner(source, target, tgt_mask=mask)
+
+
+def test_layers_of_transformers_take_masks_as_they_are():
+    x, y = torch.randn(2, 5, 8), torch.randn(2, 3, 8)
+    network = Translator().eval()
+    built = lw.build_model(network, (x, y), threads=1)
+    torch.testing.assert_close(built(x, y), network(x, y), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_an_encoder_and_decoder_of_two_lengths_is_one_library():
+    s, t = lw.dim("s", 1, 9), lw.dim("t", 1, 7)
+    sizes = (1, 1), (9, 7), (1, 7), (9, 1), (4, 3)
+    given = [(torch.randn(1, a, 8), torch.randn(1, b, 8)) for a, b in sizes]
+    inputs = lw.tensor("source", (1, s, 8)), lw.tensor("target", (1, t, 8))
+    check(Translator(), inputs, *given)
+
+
+class Bags(torch.nn.Module):
+    """Rows that are looked up in bags, in each way to join them."""
+
+    def __init__(self):
+        super().__init__()
+        ways = ("sum", "mean", "max")
+        self.bags = torch.nn.ModuleList([torch.nn.EmbeddingBag(9, 4, mode=way) for way in ways])
+
+    def forward(self, x):
+        return tuple(bag(x) for bag in self.bags)
+
+
+def test_bags_of_one_length_are_looked_up_for_any_batch():
+    given = [(torch.arange(3 * n).reshape(n, 3) % 9,) for n in (1, 2, 5, 8)]
+    check(Bags(), (lw.tensor("x", (lw.dim("n", 1, 8), 3), "int64"),), *given)

@@ -1,0 +1,49 @@
+"""Numbers that follow sizes, found at few of these."""
+
+import pytest
+
+from loopwright.dsl.size import Dim
+from loopwright.schedule.open.unify import Unification, everywhere
+
+H, W = Dim("h", 32, 128, 1), Dim("w", 33, 200, 1)
+
+
+class Known(Unification):
+    """One structure everywhere, its numbers by a function."""
+
+    def __init__(self, numbers):
+        super().__init__((H, W), {"h": 128, "w": 200}, range(2, 9), 10)
+        self.numbers_at, self.asked = numbers, 0
+
+    def structure(self, sizes):
+        self.asked += 1
+        return "one", tuple(self.numbers_at(**sizes))
+
+
+def halved(n):
+    return [(n + 2**k - 1) // 2**k for k in range(1, 6)]
+
+
+def images(h, w):
+    """Extents of an image that is halved five times, and the elements of each."""
+    return *halved(h), *halved(w), *(x * y for x, y in zip(halved(h), halved(w)))
+
+
+def side_by_side(h, w):
+    """The same, and where each image begins behind the ones before it."""
+    areas = [x * y for x, y in zip(halved(h), halved(w))]
+    return *images(h, w), *(sum(areas[:n]) for n in range(2, 6))
+
+
+@pytest.mark.parametrize(("numbers", "most"), [(images, 45), (side_by_side, 90)])
+def test_steps_of_two_dims_are_tried_at_once(numbers, most):
+    known = Known(numbers)
+    made = known.unified()
+    assert made.dims == (H, W)
+    assert known.asked <= most
+    grid = everywhere((H, W))
+    own = numbers(128, 200)
+    for place, formula in made.formulas.items():
+        for h, w, value in zip(grid["h"][::97], grid["w"][::97], formula.at(grid)[::97]):
+            assert numbers(int(h), int(w))[place] == value
+    assert len(made.formulas) == len(own)
