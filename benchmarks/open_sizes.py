@@ -34,7 +34,7 @@ ROUNDS = 3
 SECONDS = 0.03  # of calls of one size, in one round
 PEERS = ("torch", "onnxruntime", "openvino")
 THREADS = 2
-BATCH = 8  # sizes that are timed together
+BATCH = 32  # sizes that are timed together
 
 
 def dense(shape: tuple[int, int]) -> Callable[[Any], Any]:

@@ -41,7 +41,7 @@ class Coarse:
     def _bounds(self, fine: Dim, own: Dim, ends: tuple[int, int]) -> tuple[int, int]:
         if fine.name not in self.parts:
             return ends if own == fine else (fine.low, fine.high)
-        values = _values(fine)
+        values = np.array(fine.values)
         inside = values[_within(self.parts[fine.name].at({fine.name: values}), ends)]
         return int(inside[0]), int(inside[-1])
 
@@ -80,7 +80,7 @@ def _only_part(known: Dim, formulas: list[Formula]) -> Formula | None:
         free = {str(part): 0}
         if any(_follows(_with(f, free), known.name) for f in formulas):
             continue
-        rises = np.diff(part.at({known.name: _values(known)}))
+        rises = np.diff(part.at({known.name: np.array(known.values)}))
         if ((rises == 0) | (rises == 1)).all():
             low, high = (part.at({known.name: end}) for end in (known.low, known.high))
             return replace(part, low=int(low), high=int(high))
@@ -105,10 +105,6 @@ def _with(x: Any, parts: Mapping[str, Formula | int]) -> Any:
 
 def _follows(x: Formula | int, name: str) -> bool:
     return isinstance(x, Formula) and name in x.dims()
-
-
-def _values(known: Dim) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.arange(known.low, known.high + 1, known.multiple)
 
 
 def _within(numbers: Any, ends: tuple[int, int]) -> Any:

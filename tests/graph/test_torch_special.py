@@ -377,3 +377,67 @@ def test_a_diagonal_is_taken_out_of_infinities():
 
     check(diagonals, x)
     check(torch.trace, x[1])
+
+
+@pytest.mark.parametrize(
+    "function", [torch.copysign, lambda x, _: torch.sign(x) + torch.sgn(x), torch.heaviside]
+)
+def test_signs_of_zeros_and_of_nan_are_those_of_torch(function):
+    hard = torch.tensor([0.0, -0.0, 1, -2.5, math.inf, -math.inf, math.nan])
+    check(function, hard.repeat(len(hard)), hard.repeat_interleave(len(hard)))
+
+
+SHIFTS = {
+    "left": lambda x, y: x << y,
+    "right": lambda x, y: x >> y,
+    "left by 2": lambda x, _: x << 2,
+    "right by 3": lambda x, _: torch.bitwise_right_shift(x, 3),
+    "of 5": lambda _, y: torch.bitwise_left_shift(5, y),
+}
+
+
+@pytest.mark.sampled(0.5, every_value=False)
+@pytest.mark.parametrize("name", SHIFTS)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_bits_are_shifted_as_in_torch(name, dtype):
+    ends = torch.iinfo(dtype)
+    x = torch.tensor([ends.min, ends.max, 0, 1, 77, ends.max // 3, ends.min // 3]).to(dtype)
+    counts = torch.tensor([0, 1, 4, 7, ends.bits - 1, ends.bits]).to(dtype)
+    check(SHIFTS[name], x.repeat(len(counts)), counts.repeat_interleave(len(x)))
+
+
+def test_weights_of_four_bits_are_unpacked_by_shifts():
+    packed = torch.randint(0, 256, (6, 5)).to(torch.uint8)
+    shifts = torch.tensor([0, 4], dtype=torch.uint8)
+    check(lambda x, y: ((x.unsqueeze(-1) >> y) & 15).flatten(1).float(), packed, shifts)
+
+
+@pytest.mark.sampled(0.5, every_value=False)
+@pytest.mark.parametrize("count", [1, 6, 7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32])
+def test_medians_are_the_lower_of_two_and_mind_nan(count, dtype):
+    x = torch.stack([torch.randperm(count) for _ in range(12)]).view(3, 4, count).to(dtype)
+    if dtype.is_floating_point:
+        x[0, 1, : count // 2] = math.nan
+        x[2, 3] = math.nan
+    check(lambda x: (*x.median(-1), *x.median(2, keepdim=True)), x)
+    check(lambda x: (x.nanmedian(-1)[0], x.median(), x.nanmedian(), x.median(0)[0]), x)
+
+
+def test_a_median_along_an_open_axis():
+    given = (lw.tensor("x", (lw.dim("n", 1, 20), 3)),)
+    built = build_model(Function(lambda x: x.median(0)[0]), given, threads=1, check=False)
+    for n in (1, 2, 9, 20):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(built(x), x.median(0)[0])
+
+
+def test_places_among_sorted_elements_are_those_of_torch():
+    rows = torch.randint(0, 9, (4, 11)).float().sort(1)[0]
+    x = torch.tensor([-1.0, 0, 3, 3.5, 8, math.inf, -math.inf, math.nan]).repeat(4, 1)
+    check(lambda a, b: (torch.searchsorted(a, b), torch.searchsorted(a, b, right=True)), rows, x)
+    check(lambda a, b: torch.searchsorted(a[0], b, side="right", out_int32=True), rows, x)
+    check(lambda a: torch.searchsorted(a[1], 3.0), rows)
+    order = torch.stack([torch.randperm(11) for _ in range(4)])
+    mixed = torch.empty_like(rows).scatter(1, order, rows)
+    check(lambda a, b, c: torch.searchsorted(a, b, sorter=c), mixed, x, order)

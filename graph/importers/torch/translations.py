@@ -14,10 +14,12 @@ from loopwright.graph.importers.torch.operators import (
     elementwise,
     experts,
     images,
+    integers,
     norms,
     paddings,
     parts,
     places,
+    ranks,
     scans,
     special,
 )
@@ -46,7 +48,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.fmin.default: lambda x, y: _without_nan("Min", x, y),
         aten.full.default: parts.exactly("aten_full"),
         aten.full_like.default: parts.exactly("aten_full_like"),
-        aten.kthvalue.default: _of_rank,
         aten.linear.default: _linear,
         aten.linspace.default: parts.exactly("aten_linspace"),
         aten.log_sigmoid.default: _log_sigmoid,
@@ -68,7 +69,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.rsub.Tensor: _from_other,
         aten.scalar_tensor.default: parts.exactly("aten_scalar_tensor"),
         aten.scatter_reduce.two: places.scattered,
-        aten.sort.stable: _sorted,
         aten.split_with_sizes.default: _split,
         aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
         aten.squeeze.dims: _squeezed,
@@ -77,8 +77,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
         **elementwise.translations(),
         **experts.translations(),
         **images.translations(),
+        **integers.translations(),
         **norms.translations(),
         **paddings.translations(),
+        **ranks.translations(),
         **recurrences.translations(),
     }
 
@@ -196,28 +198,6 @@ def _without_nan(name: str, x: Any, y: Any) -> Any:
     """The larger or smaller of two numbers, one of them where the other is NaN."""
     op = parts.opset()
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
-
-
-def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False) -> Any:
-    """The elements along an axis in order, and their places: ours of equal ones stay in theirs."""
-    op = parts.opset()
-    if not x.shape:
-        return op.Identity(x), op.Constant(value_int=0)
-    count = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
-    return op.TopK(x, count, axis=dim, largest=int(descending))
-
-
-def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """The k-th smallest element along an axis, counted from 1, and its place."""
-    op = parts.opset()
-    if not x.shape:
-        return op.Identity(x), op.Constant(value_int=0)
-    along = op.Constant(value_ints=[dim])
-    first = op.TopK(x, op.Constant(value_ints=[k]), axis=dim, largest=0)
-    last = [
-        op.Slice(part, *(op.Constant(value_ints=[n]) for n in (k - 1, k, dim))) for part in first
-    ]
-    return tuple(last if keepdim else (op.Squeeze(part, along) for part in last))
 
 
 def _log_sigmoid(x: Any) -> Any:

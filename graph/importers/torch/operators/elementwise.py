@@ -45,12 +45,15 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.addcdiv.default: _plus_quotient,
         aten.addcmul.default: _plus_product,
         aten.atan2.default: _angle,
+        aten.copysign.Scalar: _with_sign,
+        aten.copysign.Tensor: _with_sign,
         aten.div.Scalar_mode: _quotient,
         aten.div.Tensor_mode: _quotient,
         aten.expm1.default: _less_one,
         aten.floor_divide.default: lambda x, y: _quotient(x, y, "floor"),
         aten.floor_divide.Scalar: lambda x, y: _quotient(x, y, "floor"),
         aten.glu.default: _gated,
+        aten.heaviside.default: _step,
         aten.hypot.default: _hypotenuse,
         aten.log1p.default: _log_of_one_more,
         aten.logaddexp.default: _log_of_sum,
@@ -59,6 +62,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.remainder.Scalar: _remainder,
         aten.remainder.Scalar_Tensor: _remainder,
         aten.remainder.Tensor: _remainder,
+        aten.sgn.default: _sign,
+        aten.sign.default: _sign,
         aten.signbit.default: _negative,
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
         aten.sinc.default: _sinc,
@@ -138,6 +143,27 @@ def _negative(x: Any) -> Any:
     if x.dtype.is_integer():
         return op.Less(x, none)
     return op.Less(op.Where(op.Equal(x, none), op.Div(like(1, x), x), x), none)
+
+
+def _with_sign(x: Any, y: Any) -> Any:
+    """The size of x with the sign of y."""
+    op = opset()
+    if isinstance(y, (int, float)):
+        y = like(y, x)
+    return op.Where(_negative(y), op.Neg(op.Abs(x)), op.Abs(x))
+
+
+def _sign(x: Any) -> Any:
+    """1, 0 or -1; 0 of NaN."""
+    op = opset()
+    sign = op.Sign(x)
+    return op.Where(op.Equal(x, x), sign, like(0, x)) if x.dtype.is_floating_point() else sign
+
+
+def _step(x: Any, at_zero: Any) -> Any:
+    """1 above zero, and 0 below and of NaN."""
+    op, zero = opset(), like(0, x)
+    return op.Where(op.Equal(x, zero), at_zero, op.CastLike(op.Greater(x, zero), x))
 
 
 def _hypotenuse(x: Any, y: Any) -> Any:
