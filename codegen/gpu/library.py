@@ -64,7 +64,8 @@ class GpuLibrary(Library):
         program = self._running
         call = self._prepared_call(program, inputs, out, fill=False)
         call()
-        return given_back(call.outputs, inputs) if out is None else out
+        results = call.outputs  # which copies them here, also into `out`
+        return given_back(results, inputs) if out is None else out
 
     def _call_on_device(self, package: foreign.Package, inputs: Sequence[Any], out: Any) -> Any:
         program = self._running.on(package.device)

@@ -96,6 +96,11 @@ class FleetDevice(Device):
         self.name = f"a fleet of {count} × {facts['device']}"
         self._who = f"{self._crew.whom}, {time.strftime('%H:%M:%S')}"
 
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Names of the machines that are used at present."""
+        return tuple(machine.name for machine in self._crew.machines)
+
     def fingerprint(self) -> dict[str, str]:
         return dict(self._crew.facts["fingerprint"])
 
