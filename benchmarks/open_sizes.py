@@ -4,7 +4,8 @@
     python benchmarks/open_sizes.py FOLDER --minutes 20 --tuning 2 --sizes 24 softmax
 
 Every row is tuned once for all sizes, exported, and called at sizes drawn evenly in the logarithm,
-which the search did not see. torch, onnxruntime and OpenVINO run one model with a dynamic axis.
+which the search did not see; small ones are drawn more than once, and count as often. torch,
+onnxruntime and OpenVINO run one model with a dynamic axis.
 Then, in the minutes that are left, sizes are tuned alone too, those of all rows by turns. FOLDER
 keeps the libraries and what was timed: the same command goes on, and prints the table again.
 
@@ -103,12 +104,16 @@ class Rows:
         """Minutes."""
         return (self.end - time.monotonic()) / 60
 
-    def sizes(self, row: str) -> list[int]:
-        """Sizes of a row in random order."""
+    def drawn(self, row: str) -> list[int]:
+        """Sizes of a row in random order, some more than once."""
         _, low, high = ROWS[row]
         rng = np.random.default_rng(self.options.seed)
-        drawn = (round(low * (high / low) ** rng.random()) for _ in range(self.options.sizes))
-        return list(dict.fromkeys(drawn))
+        return [round(low * (high / low) ** rng.random()) for _ in range(self.options.sizes)]
+
+    def at_drawn(self, row: str, kind: str) -> list[dict[str, float]]:
+        """What was timed at the sizes that were drawn, each as often as it was."""
+        known = self.known.get((row, kind), {})
+        return [known[n] for n in self.drawn(row) if n in known]
 
     def run(self) -> None:
         """Do what the folder lacks, as far as time goes."""
@@ -118,7 +123,11 @@ class Rows:
         tuned = [row for row in self.options.rows if (self.folder / row / "ours.so").exists()]
         for kind in ("peers", "alone")[: 1 + (self.options.reference > 0)]:
             batches = {
-                row: [n for n in self.sizes(row) if n not in self.known.get((row, kind), {})]
+                row: [
+                    n
+                    for n in dict.fromkeys(self.drawn(row))
+                    if n not in self.known.get((row, kind), {})
+                ]
                 for row in tuned
             }
             for first in range(0, self.options.sizes, BATCH):
@@ -169,8 +178,7 @@ class Rows:
 
     def line(self, row: str) -> str:
         """The row of the table."""
-        peers = list(self.known.get((row, "peers"), {}).values())
-        alone = list(self.known.get((row, "alone"), {}).values())
+        peers, alone = self.at_drawn(row, "peers"), self.at_drawn(row, "alone")
         path = self.folder / row / "ours.so"
         size = f"{path.stat().st_size / 1e6:.2f} MB" if path.exists() else ""
         share = [t["alone"] / t["ours"] for t in alone]
