@@ -20,7 +20,7 @@ from loopwright.graph.importers.read import read_model
 from loopwright.graph.network import NotPlannable, check_plannable, network
 from loopwright.graph.tasks import Work, work_of
 from loopwright.graph.transforms.choices import Choices
-from loopwright.graph.transforms.fusion import network_of
+from loopwright.graph.transforms.steps import network_of
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
 from loopwright.transfer.records.location import GivenLocation

@@ -1,4 +1,4 @@
-"""Fusion: from the definitions of a whole network to steps, each one workload.
+"""Fusion: which definitions of a whole network are one step.
 
 Operators come as groups of definitions. Groups become one step by where all paths from one of
 them meet again, its post-dominator:
@@ -20,9 +20,6 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
-import tvm_ffi
-
 from loopwright.dsl.expr import Binary, Read, Select
 from loopwright.dsl.ranges import always
 from loopwright.dsl.tensor import Definition, Tensor
@@ -33,13 +30,9 @@ from loopwright.graph.importers.definitions import (
     Foreign,
     Part,
     Repeated,
-    Written,
-    defined_by,
     read_by,
 )
-from loopwright.graph.importers.tir import Imported
-from loopwright.graph.loops import Loop
-from loopwright.graph.network import MOST_ARGUMENTS, Network, Step, Value, check_arrays
+from loopwright.graph.network import MOST_ARGUMENTS
 from loopwright.graph.transforms.choices import Choices
 from loopwright.graph.transforms.reshape import only_reshapes, view_offset
 
@@ -58,18 +51,7 @@ class Kind(IntEnum):
     ALONE = 3
 
 
-def network_of(written: Written, choices: Choices | None = None) -> Network:
-    """Steps of a network in the notation, fused by `choices` where these have it. Raises
-    `NotPlannable` for too many arguments."""
-    check_arrays("the model", len(written.inputs) + len(written.outputs))
-    live = set(defined_by(written.outputs, set()))
-    results = {t for t in written.outputs if isinstance(t, Tensor)}
-    known = {} if choices is None else choices
-    groups = _fused(written.definitions, live, results, known)
-    return _Builder(written, known).network(groups, written.outputs, len(written.outputs) > 1)
-
-
-def _fused(
+def fused(
     parts: Sequence[Part], live: set[Tensor], results: set[Tensor], choices: Choices
 ) -> list[Part]:
     """The live values that each step computes, in order."""
@@ -232,7 +214,7 @@ def _group_kind(part: Part) -> Kind:
     kind = _kind(part.tensors)
     if kind != Kind.ELEMENTS or len(part.tensors) != 1:
         return kind
-    work = _workload(part.tensors, part.tensors)[0]
+    work = workload_of(part.tensors, part.tensors)[0]
     image = any(len(tensor_shape(t)) == _IMAGE for t in (*work.inputs, *work.outputs))
     free = only_reshapes(work) if image else view_offset(work) is not None
     return Kind.ALONE if free else kind
@@ -282,7 +264,7 @@ def _ordered(groups: Sequence[Part]) -> list[Part]:
     return [groups[n] for n in order]
 
 
-def _workload(
+def workload_of(
     tensors: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[Workload, dict[str, Tensor]]:
     """The workload of definitions, and the tensor that each of its inputs and outputs is."""
@@ -291,7 +273,7 @@ def _workload(
 
     def copy(t: Tensor) -> Tensor:
         if t not in new:
-            fresh = next(n for n in _names(t.name) if n not in taken)
+            fresh = next(n for n in names_like(t.name) if n not in taken)
             taken.add(fresh)
             names[fresh] = t
             new[t] = Tensor(fresh, tensor_shape(t), t.dtype, t.constant and t not in own)
@@ -304,104 +286,8 @@ def _workload(
     return workload(*(new[t] for t in outputs)), names
 
 
-def _names(name: str) -> Iterator[str]:
+def names_like(name: str) -> Iterator[str]:
+    """The name itself, and others for what else it would name."""
     yield name
     for number in itertools.count(1):
         yield f"{name}_{number}"
-
-
-class _Builder:
-    """Values and steps of a network, numbered."""
-
-    def __init__(self, written: Written, choices: Choices) -> None:
-        self.choices = choices
-        self.arrays, self.extents = written.arrays, written.extents
-        self.count = itertools.count(1)
-        self.values: dict[Tensor, Value] = {}
-        self.names: dict[str, str] = {}  # of functions, by what they compute
-        self.functions: dict[str, Any] = {}
-        self.inputs = tuple(self.value(t, name) for name, t in written.inputs.items())
-
-    def network(
-        self,
-        groups: Sequence[Part],
-        outputs: Sequence[Tensor | np.ndarray[Any, Any]],
-        several: bool,
-    ) -> Network:
-        steps = tuple(self._steps(groups, {t for t in outputs if isinstance(t, Tensor)}))
-        values = tuple(
-            self.value(t) if isinstance(t, Tensor) else self.constant(t) for t in outputs
-        )
-        return Network(self.functions, self.inputs, steps, values, several)
-
-    def _steps(self, groups: Sequence[Part], results: set[Tensor]) -> Iterator[Step]:
-        read = {t for g in groups for t in self._outside(g)} | results
-        for group in groups:
-            if isinstance(group, Foreign):
-                yield from self._foreign(group)
-            elif isinstance(group, Repeated):
-                yield from self._repeated(group)
-            else:
-                yield self._step(group, [t for t in group.tensors if t in read])
-
-    def _repeated(self, group: Repeated) -> Iterator[Step]:
-        loop: Loop[Value] = group.loop.map(self.value)
-        made = set(group.loop.made())
-        groups = _fused(group.parts, set(defined_by(list(made), set())), made, self.choices)
-        yield from (replace(step, loop=loop) for step in self._steps(groups, made))
-
-    def _outside(self, group: Part) -> Iterator[Tensor]:
-        own = set(group.tensors)
-        for t in group.tensors:
-            yield from (source for source in read_by(t) if source not in own)
-
-    def _foreign(self, group: Foreign) -> Iterator[Step]:
-        """The calls of TVM's functions, on values of this network."""
-        inner = group.network
-        known = dict(zip(inner.inputs, (self.value(t) for t in group.inputs), strict=True))
-
-        def own(v: Value) -> Value:
-            if v not in known:
-                known[v] = replace(v, number=next(self.count))
-            return known[v]
-
-        for step in inner.steps:
-            function = inner.functions[step.function]
-            key = f"{group.name} {tvm_ffi.structural_hash(function)}"
-            if key not in self.names:
-                self.names[key] = self._fresh(f"{group.name}_{step.function}")
-                self.functions[self.names[key]] = function
-            yield Step(self.names[key], tuple(map(own, step.args)), tuple(map(own, step.outs)))
-        self.values.update(zip(group.tensors, map(own, inner.outputs), strict=True))
-
-    def _step(self, group: Definitions, outputs: Sequence[Tensor]) -> Step:
-        work, names = _workload(group.tensors, outputs)
-        args = list(dict.fromkeys(names[t.name] for t in work.inputs))
-        at = {t: n for n, t in enumerate((*args, *outputs))}
-        imported = Imported(
-            work,
-            tuple(at[names[t.name]] for t in work.inputs),
-            tuple(at[names[t.name]] for t in work.outputs),
-        )
-        key = f"{work.key} {imported.inputs} {imported.outputs}"
-        if key not in self.names:
-            self.names[key] = self._fresh(group.name)
-            self.functions[self.names[key]] = imported
-        return Step(
-            self.names[key],
-            tuple(self.value(t) for t in args),
-            tuple(self.value(t) for t in outputs),
-        )
-
-    def _fresh(self, name: str) -> str:
-        return next(n for n in _names(name) if n not in self.functions)
-
-    def value(self, tensor: Tensor, name: str = "") -> Value:
-        if tensor not in self.values:
-            known = self.arrays.get(tensor), self.extents.get(tensor)
-            number, shape = next(self.count), tensor_shape(tensor)
-            self.values[tensor] = Value(number, name or tensor.name, shape, tensor.dtype, *known)
-        return self.values[tensor]
-
-    def constant(self, array: np.ndarray[Any, Any]) -> Value:
-        return Value(next(self.count), "constant", array.shape, str(array.dtype), array)
