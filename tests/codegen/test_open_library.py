@@ -255,7 +255,8 @@ def off(made: Unification):
         sizes = dict(zip((d.name for d in box.dims), values, strict=True))
         numbers = dict(enumerate(made.numbers))
         numbers |= {place: f.at(sizes) for place, f in box.formulas.items()}
-        if made.structure(sizes) != (box.kind, tuple(numbers.values())):
+        kind, found = made.structure(sizes)
+        if not made.same(kind) or found != tuple(numbers.values()):
             yield sizes
 
 
