@@ -20,11 +20,11 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import check_told
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.loops.nothing import refuse_nothing_at_some_size
-from loopwright.schedule.open.block_size import default_for_smaller
 from loopwright.schedule.open.cover import Choose, Cover, covered
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.merge import merged
 from loopwright.schedule.open.program import OpenProgram
+from loopwright.schedule.open.short_tiles import default_for_smaller
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import default_sketch
 from loopwright.schedule.target import Target

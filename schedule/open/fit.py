@@ -43,6 +43,16 @@ def products(dims: Sequence[Dim]) -> list[Formula]:
     return [f for f in map(_product, chosen) if isinstance(f, Formula)]
 
 
+def even_shares(dims: Sequence[Dim], most: int) -> list[Formula]:
+    """The elements of each part where as many as a dim are cut into even parts of at most `most`,
+    and the products of these and dims."""
+    leaves = [f for f in map(Formula.of, dims) if isinstance(f, Formula)]
+    parts: list[Any] = [(n - 1) // most + 1 for n in leaves]
+    shares = [(n - 1) // count + 1 for n, count in zip(leaves, parts, strict=True)]
+    made = [*shares, *(share * n for share in shares for n in leaves)]
+    return [f for f in made if isinstance(f, Formula)]
+
+
 def _product(factors: Sequence[Formula]) -> Formula | int:
     total: Formula | int = factors[0]
     for factor in factors[1:]:

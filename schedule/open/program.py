@@ -15,7 +15,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim, named
 from loopwright.schedule.lowering import lower_columns
 from loopwright.schedule.open.family import Sized
-from loopwright.schedule.open.fit import Array
+from loopwright.schedule.open.fit import Array, even_shares
 from loopwright.schedule.open.numbers import (
     CLAMPED,
     MOST_SIZES,
@@ -150,7 +150,10 @@ class _Opening(Unification):
         self.pads_some = pads_some(nests(workload.at(**made_for)))
         self.clamped: set[int] = set()
         chosen = [n for _, choice in self.config.values for n in choice]
-        super().__init__(workload.dims, made_for, chosen, known=getattr(workload, "parts", ()))
+        rows = config.sketch.derivation.block_rows
+        known = [share for most in rows for share in even_shares(workload.dims, most)]
+        known += getattr(workload, "parts", ())
+        super().__init__(workload.dims, made_for, chosen, known=known)
 
     def program(self) -> OpenProgram:
         own = self._lowered(self.made_for)

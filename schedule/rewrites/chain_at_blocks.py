@@ -2,12 +2,13 @@
 
     S[i, j] = sum over k of Q[i, k] * K[j, k];    E[i, j] = exp(S[i, j] - M[i]);
     O[i, d] = sum over j of E[i, j] * V[j, d]
-     ↦  for b < ⌈N / R⌉: S'[i, j] = …; E'[i, j] = …, for the R rows of the block;
-                         O[b * R + i, d] = sum over j of E'[i, j] * V[j, d]
+     ↦  for b < B = ⌈N / R⌉: S'[i, j] = …; E'[i, j] = …, for the ⌈N / B⌉ rows of the block;
+                             O[b * ⌈N / B⌉ + i, d] = sum over j of E'[i, j] * V[j, d]
 
 Attention of N places makes N² scores of each head, and reads them several times. The whole of them
 goes through memory; those of a block stay in its core's cache, and take the place of the block
-before. Nothing is summed in another order.
+before. Nothing is summed in another order. Blocks of at most R rows have equally many, so that the
+last one, which overlaps the one before it, computes less than a row of each block again.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from loopwright.schedule.target import Target
 
 
 def chain_at_blocks(source: Source, rows: int) -> tuple[FusionGroup, ...] | None:
-    """The groups of a workload with each chain in blocks of so many rows; None if there is none
-    with more rows."""
+    """The groups of a workload with each chain in blocks of at most so many rows; None if there is
+    none with more rows."""
     chains = [c for c in _chains(source.program, source.outputs) if c.count > rows]
     names = source.names()
     made = {id(chain.run[-1]): [*chain.groups(rows, names)] for chain in chains}
@@ -138,20 +139,24 @@ class _Chain:
                     total += touched(nest, read) // math.prod(map(extent, images & within))
         return total
 
+    def even(self, rows: int) -> int:
+        """The rows of each block, where blocks of at most `rows` have equally many."""
+        return -(-self.count // -(-self.count // rows))
+
     def idle(self, rows: int, threads: int) -> float:
         """The share of the time of all threads in which some have no block."""
         rounds = -(-self.images * -(-self.count // rows) // threads)
-        return 1 - self.count * self.images / (rounds * rows * threads)
+        return 1 - self.count * self.images / (rounds * self.even(rows) * threads)
 
     def cost(self, rows: int, threads: int) -> float:
         """The time of a row, that of its own work being 1."""
-        return (1 + REWRITE.chain_block_rows / rows) / (1 - self.idle(rows, threads))
+        return (1 + REWRITE.chain_block_rows / self.even(rows)) / (1 - self.idle(rows, threads))
 
     def groups(self, rows: int, names: set[str]) -> Iterator[FusionGroup]:
         """Copies of what the first product reads across its vectors, and the blocks."""
         copies, first = _along_vectors(self.run[0], self.axes[-1][0], names)
         yield from (finished(FusionGroup((), (copy,))) for copy in copies)
-        yield replace(self, run=(first, *self.run[1:])).blocks(rows)
+        yield replace(self, run=(first, *self.run[1:])).blocks(self.even(rows))
 
     def blocks(self, rows: int) -> FusionGroup:
         """The nests of one block, in the loops over images and blocks."""

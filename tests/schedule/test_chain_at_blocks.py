@@ -10,10 +10,10 @@ from loopwright.codegen.open.build import open_library
 from loopwright.dsl import ops
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.oracle import evaluate, random_inputs
-from loopwright.schedule.open.block_size import default_for_smaller
 from loopwright.schedule.open.cover import Cover
 from loopwright.schedule.open.program import open_program
 from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.open.short_tiles import default_for_smaller
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.chain_at_blocks import chain_at_blocks, chain_row_choices
 from loopwright.schedule.space import default_sketch
@@ -152,19 +152,13 @@ def test_a_product_over_rows_is_in_no_chain():
     assert chain_at_blocks(Source.of(lw.workload(over_rows)), 16) is None
 
 
-def test_blocks_of_open_length_waste_less_at_smaller_lengths():
-    n = lw.dim("n", 1, 512)
-    workload = lw.workload(ops.attention(*(lw.tensor(name, (8, n, 64)) for name in "QKV")))
-
-    def rows(sketch):
-        return [dict(step.parameters)["rows"] for step in sketch.derivation.steps]
-
-    alone = default_sketch(workload.at(n=512), AVX2_SMALL, Numerics.STANDARD)
-    opened = default_for_smaller(workload, AVX2_SMALL, Numerics.STANDARD, {"n": 512})
-    assert rows(alone) == [128]
-    assert rows(opened) < [64]
-    few = default_for_smaller(workload, AVX2_SMALL, Numerics.STANDARD, {"n": 128})
-    assert rows(few) == []
+@pytest.mark.parametrize("places", range(17, 130, 7))
+def test_blocks_compute_less_than_a_row_each_again(places):
+    *_, blocks = chain_at_blocks(Source.of(lw.workload(attention(places))), 16)
+    _, count = (axis.extent for axis in blocks.outer)
+    (rows,) = {t.shape[0] for t in blocks.scratch}
+    assert rows <= 16
+    assert places <= count * rows < places + count
 
 
 def test_tiles_along_open_rows_are_short():
@@ -194,7 +188,7 @@ def test_a_chain_of_open_length_is_right_at_other_lengths():
     box = (known.low, known.high)
     cover = Cover(workload.dims, (program,), (Rule((box,), 0),))
     library = open_library(cover, workload, SMALL, "blocks", "strict")
-    for size in (*box, 90, 97, 131):
+    for size in (*box, 90, 97, 131, 200, 253):
         inputs = random_inputs(workload.at(n=size), np.random.default_rng(size))
         (wanted,) = evaluate(workload.at(n=size), inputs)
         np.testing.assert_allclose(library(*inputs), wanted, rtol=1e-4, atol=1e-5)

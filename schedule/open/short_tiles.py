@@ -1,0 +1,66 @@
+"""Default schedules for a range of sizes of a workload.
+
+A long tile along rows whose length is open computes many elements twice at smaller lengths, where
+the last tile overlaps the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.size import Dim
+from loopwright.schedule.cpu.sketches import CpuSketches
+from loopwright.schedule.open.family import Sized
+from loopwright.schedule.program.nest import extent, lanes
+from loopwright.schedule.registry import Named, derive
+from loopwright.schedule.sketch.sketch import Sketch
+from loopwright.schedule.space import default_sketch
+from loopwright.schedule.target import Target
+
+_SHORT = 2
+"""Vectors of a tile along an open axis."""
+_TILES = 64
+"""Parts of an axis of which one may be a tile."""
+_PART = 0.3
+"""The least size for which a program of some size is meant, too, as a part of it."""
+
+
+def default_for_smaller(
+    workload: Sized, target: Target, numerics: Numerics, sizes: Mapping[str, int]
+) -> Sketch:
+    """The default sketch at some sizes, with short tiles along what is shorter at smaller ones."""
+    found = default_sketch(workload.at(**sizes), target, numerics)
+    smaller = {d.name: _part(d, sizes[d.name]) for d in workload.dims}
+    try:
+        derived = derive(Named(workload.at(**smaller)), target, found.derivation)
+    except ConfigError:  # there is no such program
+        return found
+    return _with_short_tiles(found, CpuSketches(derived, target).first, target)
+
+
+def _with_short_tiles(sketch: Sketch, smaller: Sketch, target: Target) -> Sketch:
+    """A sketch whose default tiles along axes that are shorter at smaller sizes have two vectors,
+    or as many as are a small part: the last tile computes again what the one before it has."""
+    if sketch.name != smaller.name:
+        return sketch
+    places = {knob.name: place for place, knob in enumerate(sketch.knobs)}
+    numbers = list(sketch.default)
+    for nest, less, leader in zip(sketch.nests, smaller.nests, sketch.knobs_of, strict=True):
+        if len(nest.tile) != 1 or extent(nest.tile[0]) == extent(less.tile[0]):
+            continue
+        if nest.nest.reducer is None or nest.vector in nest.nest.reduce:
+            most = max(_SHORT * lanes(nest.nest, target), extent(nest.tile[0]) // _TILES)
+            place = places[f"tile{leader}"]
+            choices = sketch.knobs[place].choices
+            fitting = [n for n in range(len(choices)) if choices[n][0] <= most]
+            if choices[numbers[place]][0] > most and fitting:
+                numbers[place] = max(fitting, key=choices.__getitem__)
+    return replace(sketch, default=tuple(numbers))
+
+
+def _part(known: Dim, size: int) -> int:
+    steps = round(size * _PART / known.multiple)
+    return max(known.low, steps * known.multiple)
