@@ -203,22 +203,24 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
     while True:
         try:
             greatest = _folded(whole, values, _given(shapes, arrays, sizes[0]))
-            others = []
-            for each in sizes[1:]:
-                with read_at(each):
-                    others.append(_folded(whole, values, _given(shapes, arrays, each)))
+            for stage in (sizes[1:3], sizes[3:]):  # the ends tell most
+                found = set[str]()
+                for each in stage:
+                    with read_at(each):
+                        other = _folded(whole, values, _given(shapes, arrays, each))
+                    found |= {
+                        name
+                        for name, x in other.items()
+                        if name in greatest and not _fits(x, greatest[name], name in results)
+                    }
+                if not found <= whole.varying:
+                    break
+            else:
+                return whole
         except ModelError:
             if not whole.varying:
                 raise
             return replace(whole, varying=frozenset())  # some of them decide what is computed
-        found = {
-            name
-            for other in others
-            for name, x in other.items()
-            if name in greatest and not _fits(x, greatest[name], name in results)
-        }
-        if found <= whole.varying:
-            return whole
         whole = replace(whole, varying=whole.varying | found)
 
 
