@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import le
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
@@ -15,8 +16,9 @@ from loopwright.dsl.size import Dim
 from loopwright.schedule.cpu.sketches import CpuSketches
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.program.nest import extent, lanes
+from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.registry import Named, derive
-from loopwright.schedule.sketch.sketch import Sketch
+from loopwright.schedule.sketch.sketch import Choice, NestSketch, Sketch
 from loopwright.schedule.space import default_sketch
 from loopwright.schedule.target import Target
 
@@ -42,23 +44,34 @@ def default_for_smaller(
 
 
 def _with_short_tiles(sketch: Sketch, smaller: Sketch, target: Target) -> Sketch:
-    """A sketch whose default tiles along axes that are shorter at smaller sizes have two vectors,
-    or as many as are a small part: the last tile computes again what the one before it has."""
+    """A sketch whose default tiles are short along axes that are shorter at smaller sizes."""
     if sketch.name != smaller.name:
         return sketch
     places = {knob.name: place for place, knob in enumerate(sketch.knobs)}
     numbers = list(sketch.default)
     for nest, less, leader in zip(sketch.nests, smaller.nests, sketch.knobs_of, strict=True):
-        if len(nest.tile) != 1 or extent(nest.tile[0]) == extent(less.tile[0]):
-            continue
-        if nest.nest.reducer is None or nest.vector in nest.nest.reduce:
-            most = max(_SHORT * lanes(nest.nest, target), extent(nest.tile[0]) // _TILES)
+        most = _most(nest, less, target)
+        if any(extent(a) != extent(b) for a, b in zip(nest.tile, less.tile)) and most:
             place = places[f"tile{leader}"]
             choices = sketch.knobs[place].choices
-            fitting = [n for n in range(len(choices)) if choices[n][0] <= most]
-            if choices[numbers[place]][0] > most and fitting:
-                numbers[place] = max(fitting, key=choices.__getitem__)
+            now = choices[numbers[place]]
+            most = tuple(map(min, most, now))
+            fitting = [n for n, c in enumerate(choices) if all(map(le, c, most))]
+            if now != most and fitting:
+                numbers[place] = max(fitting, key=lambda n: (choices[n][-1], choices[n]))
     return replace(sketch, default=tuple(numbers))
+
+
+def _most(nest: NestSketch, smaller: NestSketch, target: Target) -> Choice:
+    """The greatest tile of a nest that also runs at smaller sizes. Of rows alone it has two
+    vectors, or as many as are a small part: the last tile computes again what the one before it
+    has. Tiles of what rows do not share, as of pools, have no more rows than there are then."""
+    if len(nest.tile) == 1 and (nest.nest.reducer is None or nest.vector in nest.nest.reduce):
+        return (max(_SHORT * lanes(nest.nest, target), extent(nest.tile[0]) // _TILES),)
+    if len(nest.tile) > 1 and nest.nest.reducer is not None and not has_reuse(nest.nest):
+        *rows, _ = map(extent, smaller.tile)
+        return (*rows, extent(nest.tile[-1]))
+    return ()
 
 
 def _part(known: Dim, size: int) -> int:
