@@ -21,7 +21,9 @@ from loopwright.graph.importers.torch.operators import (
     places,
     ranks,
     scans,
+    solutions,
     special,
+    windows,
 )
 
 
@@ -49,6 +51,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.full.default: parts.exactly("aten_full"),
         aten.full_like.default: parts.exactly("aten_full_like"),
         aten.linear.default: _linear,
+        aten.log_softmax.int: _in_type("LogSoftmax"),
+        aten.softmax.int: _in_type("Softmax"),
+        aten.special_log_softmax.default: _in_type("LogSoftmax"),
+        aten.special_softmax.default: _in_type("Softmax"),
         aten.linspace.default: parts.exactly("aten_linspace"),
         aten.log_sigmoid.default: _log_sigmoid,
         aten.cummax.default: scans.cumulative_maximum,
@@ -57,8 +63,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.diagonal.default: places.diagonal,
         aten.diagonal_copy.default: places.diagonal,
         aten.embedding_bag.padding_idx: places.embedding_bag,
-        aten.erfinv.default: special.inverse_error_function,
-        aten.lgamma.default: special.log_gamma,
         aten.logcumsumexp.default: scans.cumulative_logsumexp,
         aten.masked_fill.Scalar: parts.exactly("aten_masked_fill"),
         aten.masked_select.default: places.masked_select,
@@ -82,6 +86,9 @@ def translations() -> dict[Any, Callable[..., Any]]:
         **paddings.translations(),
         **ranks.translations(),
         **recurrences.translations(),
+        **solutions.translations(),
+        **special.translations(),
+        **windows.translations(),
     }
 
 
@@ -186,6 +193,21 @@ def _squeezed(x: Any, dims: Any) -> Any:
     return scans.named("Squeeze", op.Squeeze(x, parts.whole(*ones))) if ones else op.Identity(x)
 
 
+def _in_type(name: str) -> Callable[..., Any]:
+    """A function along an axis, of the type that is asked for: it computes in that one."""
+
+    def made(x: Any, dim: int, dtype: Any = None) -> Any:
+        op, rank = parts.opset(), len(x.shape)
+        x = x if dtype in (None, -1) else op.Cast(x, to=dtype)
+        if rank:
+            return getattr(op, name)(x, axis=dim)
+        return op.Squeeze(
+            getattr(op, name)(op.Unsqueeze(x, parts.whole(0)), axis=0), parts.whole(0)
+        )
+
+    return made
+
+
 def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
     """A reduction along some axes, or, where none is said, of all."""
     op = parts.opset()
@@ -197,6 +219,8 @@ def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
 def _without_nan(name: str, x: Any, y: Any) -> Any:
     """The larger or smaller of two numbers, one of them where the other is NaN."""
     op = parts.opset()
+    if not x.dtype.is_floating_point():
+        return parts.own(f"aten_{name.lower()}imum")(x, y)
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
 
 
