@@ -23,6 +23,7 @@ from loopwright.graph.importers.torch.operators import (
     scans,
     solutions,
     special,
+    statistics,
     windows,
 )
 
@@ -88,6 +89,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         **recurrences.translations(),
         **solutions.translations(),
         **special.translations(),
+        **statistics.translations(),
         **windows.translations(),
     }
 
