@@ -53,3 +53,36 @@ def test_a_convolution_may_have_times_first():
 def test_a_slope_that_is_drawn_in_training_is_fixed_in_inference(dtype):
     x = torch.tensor([-2.0, -0.0, 3, -math.inf, math.nan], dtype=dtype)
     check(lambda x: (F.rrelu(x), torch.nn.RReLU(0.1, 0.7).eval()(x)), x)
+
+
+def test_windows_are_unfolded_and_folded_without_a_batch():
+    check(lambda x: F.unfold(x, (2, 3), 1, 1, (1, 2)), torch.randn(3, 4, 5))
+    check(lambda x: F.fold(x, (4, 4), 2), torch.randn(12, 9))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_an_axis_that_a_factor_leaves_at_its_size_is_not_resampled(rank):
+    mode = ("linear", "bilinear", "trilinear")[rank - 1]
+    factors = (1.3, 2.0, 0.7)[:rank]
+    check(
+        lambda x: F.interpolate(x, scale_factor=factors, mode=mode),
+        torch.randn(2, 2, *(3,) * rank),
+    )
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_a_cubic_sample_beyond_the_border_is_that_of_torch(aligned):
+    def sampled(x, grid):
+        return F.grid_sample(x, grid, "bicubic", "border", aligned)
+
+    check(sampled, torch.randn(2, 3, 5, 6), torch.randn(2, 4, 3, 2) * 1.5)
+
+
+@pytest.mark.parametrize("p", [0.5, 1, 2, math.inf])
+def test_distances_of_pairs_of_rows_are_torchs(p):
+    check(lambda x: F.pdist(x, p), torch.randn(7, 5))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_cross_entropy_may_be_of_one_sample(reduction):
+    check(lambda x, c: F.cross_entropy(x, c, reduction=reduction), torch.randn(5), torch.tensor(3))

@@ -51,6 +51,9 @@ def _resized(call: Call) -> Value:
     axes = call.checked_axes(call.get("axes") or range(rank), rank)
     scales, sizes = _wanted(call, axes)
     mode = call.get("mode", "nearest")
+    if call.op == _OF_TORCH and mode == "linear":  # torch leaves an axis of the same size as it is
+        old = [call.shape()[a] for a in axes]
+        scales = [1.0 if n == m else s for s, n, m in zip(scales, old, sizes)]
     value = call.value(0)
     by_scale = _by_scale(call)
     if call.open and _has_formula(call, scales, by_scale):

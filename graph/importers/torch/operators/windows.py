@@ -17,7 +17,9 @@ def translations() -> dict[Any, Callable[..., Any]]:
     return {
         aten.avg_pool2d.default: _mean_pool(2),
         aten.avg_pool3d.default: _mean_pool(3),
+        aten.col2im.default: _of_batches("aten_col2im", 3),
         aten.conv_tbc.default: _convolution_of_times,
+        aten.im2col.default: _of_batches("aten_im2col", 4),
     }
 
 
@@ -70,3 +72,17 @@ def _convolution_of_times(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
     op = opset()
     image, filters = op.Transpose(x, perm=[1, 2, 0]), op.Transpose(weight, perm=[2, 1, 0])
     return op.Transpose(op.Conv(image, filters, bias, pads=[pad, pad]), perm=[2, 0, 1])
+
+
+def _of_batches(name: str, rank: int) -> Callable[..., Any]:
+    """The exporter's function of a name for so many axes, the first of which may be left out."""
+
+    def made(x: Any, *args: Any, **options: Any) -> Any:
+        op = opset()
+        if len(x.shape) == rank:
+            return own(name)(x, *args, **options)
+        batch = op.Unsqueeze(x, whole(0))
+        batch.dtype, batch.shape = x.dtype, type(x.shape)([1, *x.shape])
+        return op.Squeeze(own(name)(batch, *args, **options), whole(0))
+
+    return made
