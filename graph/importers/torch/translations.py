@@ -117,8 +117,8 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
 def _cross_entropy(
     x: Any, target: Any, *options: Any, label_smoothing: float = 0.0, **named: Any
 ) -> Any:
-    """A loss of classes. ONNX has none of smooth labels, nor of one sample: where a function is not
-    implemented, as it says, the exporter takes the operator's parts, which compute them."""
+    """A loss of classes. ONNX has none of smooth labels, nor of one sample: the exporter takes the
+    operator's parts where a function says that it is not implemented."""
     from onnxscript.function_libs.torch_lib.ops import nn
 
     smoothing = options[3] if len(options) > 3 else label_smoothing
