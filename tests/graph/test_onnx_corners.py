@@ -39,3 +39,13 @@ def test_integers_are_resized_by_the_nearest_elements_alone():
     computed("Resize", {"x": x}, known, order=["x", "", "scales"])
     with pytest.raises(UnsupportedOperator, match="is uint8, and its mode is linear: cast the in"):
         computed("Resize", {"x": x}, known, order=["x", "", "scales"], mode="linear")
+
+
+def test_powers_of_integers_are_exact_and_cut_off():
+    x = np.array([3, -2, 5, 9, 0, 1])
+    whole = np.array([33, 62, 2, 0, 3, 7])
+    np.testing.assert_array_equal(computed("Pow", {"x": x, "y": whole}), x**whole)
+    share = np.array([0.5, 3, 2, 0.5, 0.3, -1.5], np.float32)
+    powers = computed("Pow", {"x": x.astype(np.int32), "y": share})
+    np.testing.assert_array_equal(powers, [1, -8, 25, 3, 0, 1])
+    np.testing.assert_array_equal(computed("Pow", {"x": x[3:]}, {"y": share[:1]}), [3, 0, 1])
