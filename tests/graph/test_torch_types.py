@@ -60,3 +60,12 @@ def test_a_softmax_is_computed_in_the_type_that_is_asked_for(function):
 @pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
 def test_a_softmax_of_halves_in_float32_is_not_rounded_to_halves(function):
     check(lambda x: function(x, -1, dtype=torch.float32), torch.randn(3, 9).bfloat16())
+
+
+def test_complex_numbers_are_not_promoted():
+    window = torch.hann_window(8)
+
+    def spectrum(x):
+        return torch.stft(x, 8, 4, window=window, return_complex=True).abs()
+
+    check(spectrum, torch.randn(2, 32))

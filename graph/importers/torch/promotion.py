@@ -45,6 +45,8 @@ def _computed_in(node: Any) -> Any:
 
 def _is_narrower(dtype: Any, wanted: Any) -> bool:
     """Return whether all numbers of a type are cast to another one without a choice."""
+    if dtype.is_complex or wanted.is_complex:
+        return False
     if dtype.is_floating_point:
         return wanted.is_floating_point and dtype.itemsize < wanted.itemsize
     return bool(dtype != wanted)

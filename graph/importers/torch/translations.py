@@ -15,6 +15,7 @@ from loopwright.graph.importers.torch.operators import (
     experts,
     images,
     integers,
+    masks,
     norms,
     paddings,
     parts,
@@ -26,6 +27,10 @@ from loopwright.graph.importers.torch.operators import (
     statistics,
     windows,
 )
+
+
+_STACKS = ("column_", "d", "h", "v")
+"""Kinds of stacks, of which the exporter has loops over sequences."""
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -43,6 +48,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
+        aten.argmax.default: _place("ArgMax"),
+        aten.argmin.default: _place("ArgMin"),
         aten.arange.start: _range,
         aten.arange.start_step: _range,
         aten.cross_entropy_loss.default: _cross_entropy,
@@ -73,16 +80,20 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.rsub.Scalar: _from_other,
         aten.rsub.Tensor: _from_other,
         aten.scalar_tensor.default: parts.exactly("aten_scalar_tensor"),
+        aten.scatter.reduce: places.scattered_by,
+        aten.scatter.value_reduce: places.scattered_by,
         aten.scatter_reduce.two: places.scattered,
         aten.split_with_sizes.default: _split,
         aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
         aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
+        **dict.fromkeys((getattr(aten, f"{each}stack").default for each in _STACKS), _taken_apart),
         **{target: _plus(*both) for target, both in products.items()},
         **elementwise.translations(),
         **experts.translations(),
         **images.translations(),
         **integers.translations(),
+        **masks.translations(),
         **norms.translations(),
         **paddings.translations(),
         **ranks.translations(),
@@ -112,6 +123,11 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
         return getattr(core, of_tensor)(x, parts.opset().CastLike(y, x))
 
     return made
+
+
+def _taken_apart(*_: Any) -> Any:
+    """An operator's parts, which the exporter takes for one that is not implemented."""
+    raise NotImplementedError
 
 
 def _cross_entropy(
@@ -216,6 +232,19 @@ def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
     axes = [dim] if isinstance(dim, int) else list(dim)
     along = (op.Constant(value_ints=axes),) if axes else ()
     return getattr(op, name)(x, *along, keepdims=int(keepdim))
+
+
+def _place(name: str) -> Callable[..., Any]:
+    """The place of an extreme along an axis, or, where none is said, among all elements."""
+
+    def found(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is not None or not keepdim or not x.shape:
+            return parts.own(f"aten_{name.lower()}")(x, dim, keepdim)
+        op = parts.opset()
+        place = getattr(op, name)(op.Reshape(x, parts.whole(-1)), axis=0, keepdims=1)
+        return op.Reshape(place, parts.whole(*[1] * len(x.shape)))
+
+    return found
 
 
 def _without_nan(name: str, x: Any, y: Any) -> Any:
