@@ -58,6 +58,7 @@ def test_the_place_of_an_extreme_keeps_as_many_axes():
     )
 
 
+@pytest.mark.filterwarnings("ignore:The reduce argument")
 def test_values_may_be_added_to_those_of_places():
     def every(x, i, y):
         return x.scatter(0, i, y, reduce="multiply"), x.scatter(0, i, 3.0, reduce="add")

@@ -28,7 +28,6 @@ from loopwright.graph.importers.torch.operators import (
     windows,
 )
 
-
 _STACKS = ("column_", "d", "h", "v")
 """Kinds of stacks, of which the exporter has loops over sequences."""
 
