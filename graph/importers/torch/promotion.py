@@ -48,5 +48,5 @@ def _is_narrower(dtype: Any, wanted: Any) -> bool:
     if dtype.is_complex or wanted.is_complex:
         return False
     if dtype.is_floating_point:
-        return wanted.is_floating_point and dtype.itemsize < wanted.itemsize
+        return bool(wanted.is_floating_point and dtype.itemsize < wanted.itemsize)
     return bool(dtype != wanted)

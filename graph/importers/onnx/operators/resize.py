@@ -58,8 +58,8 @@ def _resized(call: Call) -> Value:
             "before it, or take the nearest elements"
         )
     if call.op == _OF_TORCH and mode == "linear":  # torch leaves an axis of the same size as it is
-        old = [call.shape()[a] for a in axes]
-        scales = [1.0 if n == m else s for s, n, m in zip(scales, old, sizes)]
+        kept = [call.shape()[a] == n for a, n in zip(axes, sizes)]
+        scales = [1.0 if is_kept else s for s, is_kept in zip(scales, kept)]
     value = call.value(0)
     by_scale = _by_scale(call)
     if call.open and _has_formula(call, scales, by_scale):
