@@ -86,3 +86,11 @@ def test_distances_of_pairs_of_rows_are_torchs(p):
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_a_cross_entropy_may_be_of_one_sample(reduction):
     check(lambda x, c: F.cross_entropy(x, c, reduction=reduction), torch.randn(5), torch.tensor(3))
+
+
+def test_windows_of_signals_are_made_in_a_network():
+    def every(x):
+        kaiser = torch.kaiser_window(9, periodic=False, beta=5.0)
+        return x * kaiser, x * torch.hamming_window(9), x * torch.bartlett_window(9)
+
+    check(every, torch.randn(9))

@@ -212,9 +212,10 @@ def requantized(call: Call, x: Tensor, scale: int, zero: int) -> Value:
 
 _LARGEST_MATRIX = 32
 """Rows of a matrix whose elimination is written out."""
+_OF_ROWS = f"matrices of at most {_LARGEST_MATRIX} rows, or known ones"
 
 
-@operator("Det", limit=f"matrices of at most {_LARGEST_MATRIX} rows")
+@operator("Det", limit=_OF_ROWS)
 def _det(call: Call) -> Value:
     """The product of the pivots of Gauss's elimination; each step is a few definitions."""
     (*batch, _, _), dtype = call.shape(), call.dtype()
@@ -224,7 +225,7 @@ def _det(call: Call) -> Value:
     return result
 
 
-@operator(f"{SCANS}:LogDet")
+@operator(f"{SCANS}:LogDet", limit=_OF_ROWS)
 def _log_det(call: Call) -> Sequence[Value]:
     """The sign of a determinant, and the logarithm of its size, which is beyond no type."""
     (*batch, _, _), dtype = call.shape(), call.dtype()
@@ -238,7 +239,7 @@ def _log_det(call: Call) -> Sequence[Value]:
     return sign, logarithm
 
 
-@operator(f"{SCANS}:Solve")
+@operator(f"{SCANS}:Solve", limit=_OF_ROWS)
 def _solve(call: Call) -> Value:
     """The X of `A @ X = B`, by Gauss's and Jordan's elimination: a step takes a column of A beside
     B, and at the end B is X. Of a singular A, X is not finite."""

@@ -1,7 +1,8 @@
-"""Sums over windows that ONNX counts, or whose axes it orders, otherwise."""
+"""Sums over windows that ONNX counts, or whose axes it orders, otherwise; windows of signals."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,27 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.conv_tbc.default: _convolution_of_times,
         aten.im2col.default: _of_batches("aten_im2col", 4),
     }
+
+
+def replaced() -> dict[Any, Callable[..., Any]]:
+    """What takes the place of torch's windows of signals while a program is traced."""
+    import torch
+
+    made = (torch.bartlett_window, torch.hamming_window, torch.kaiser_window)
+    return {each: functools.partial(_known, each) for each in made}
+
+
+def _known(window: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """A window that is known before a call: ONNX lacks some, and has others of few options."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    if not isinstance(args[0] if args else options["window_length"], int):
+        return window(*args, **options)
+    with _disable_current_modes():
+        numbers = window(*args, **options)
+        dtype, numbers = numbers.dtype, numbers.tolist()
+    return torch.tensor(numbers, dtype=dtype)
 
 
 def _mean_pool(rank: int) -> Callable[..., Any]:
