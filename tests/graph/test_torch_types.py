@@ -69,3 +69,7 @@ def test_complex_numbers_are_not_promoted():
         return torch.stft(x, 8, 4, window=window, return_complex=True).abs()
 
     check(spectrum, torch.randn(2, 32))
+
+
+def test_a_single_integer_beside_halves_is_not_rounded_to_a_half():
+    check(lambda x, n: (x / n, x * n), torch.randn(9).bfloat16() * 500, torch.tensor(1001))

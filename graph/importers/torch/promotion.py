@@ -18,6 +18,8 @@ def promote(graph: Any, node: Any) -> None:
         value = getattr(x, "meta", {}).get("val")
         if not isinstance(value, torch.Tensor) or not _is_narrower(value.dtype, wanted):
             return x
+        if not value.ndim and wanted in (torch.float16, torch.bfloat16):
+            return x  # a single number is not rounded to a half
         made = graph.call_function(cast, (x,), {"dtype": wanted})
         made.meta["val"] = value.to(wanted)
         return made
