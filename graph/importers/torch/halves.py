@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from loopwright.graph.importers.torch.promotion import promote
+
 
 @contextmanager
 def rounded_once(program: Any) -> Iterator[None]:
-    """Let a program of torch.export have float32 inside of these operators for a while, and of
-    float64 the factors of sums as operators of their own."""
+    """Let a program of torch.export have float32 inside of these operators for a while, floats for
+    integers where it computes in floats, and of float64 the factors of sums as operators."""
     own = program.graph_module.graph
     program.graph_module.graph = graph = copy.deepcopy(own)
     several = _several()
     for node in list(graph.nodes):
+        promote(graph, node)
         has_factor = node.kwargs.get("alpha", 1) != 1
         in_one_step = node.target in several and not _rounded_twice(node)
         if _half(node) and (in_one_step or has_factor or _by_number(node)):
@@ -64,11 +67,13 @@ def _several() -> set[Any]:
         aten.pow.Scalar,
         aten.pow.Tensor_Scalar,
         aten.pow.Tensor_Tensor,
+        aten.rrelu.default,
         aten.rsqrt.default,
         aten.scatter_reduce.two,
         aten.silu.default,
         aten.sinc.default,
         aten.special_expm1.default,
+        aten.special_sinc.default,
     }
 
 

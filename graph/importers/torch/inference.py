@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.inputs import reason
 
 
 def check_inference(program: Any) -> None:
@@ -29,7 +30,13 @@ def check_inference(program: Any) -> None:
     # Most writes are to intermediate results and harmless. Which are not, only decompositions
     # say, and they take seconds.
     if any(node.target._schema.is_mutable for node in _calls(program)):
-        signature = program.run_decompositions().graph_signature
+        try:
+            signature = program.run_decompositions().graph_signature
+        except Exception as error:  # of many kinds
+            raise ModelError(
+                "torch.export cannot tell what the model writes to, among its operators that end "
+                f"in _: {reason(error).splitlines()[0]}; use others, which return what they make"
+            ) from error
         for kind, changed in (
             ("buffer", signature.buffers_to_mutate),
             ("parameter", signature.parameters_to_mutate),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from loopwright.graph.importers.torch.quiet import quiet
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
 
+_WITHOUT = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'")
+"""The exporter's words for an operator that it does not know, after the name of its family."""
 _FUNCTIONS = 4096  # of onnxscript that the exporter keeps, at most
 
 
@@ -41,9 +44,7 @@ def onnx_of(program: Any) -> Any:
             try:  # some operators are known by their parts alone
                 made = _to_onnx(program.run_decompositions())
             except Exception:  # noqa: BLE001 - the first one says what the user's program has
-                raise ModelError(
-                    f"torch.onnx cannot export the model: {_cause(error)}; use other operators"
-                ) from error
+                raise ModelError(_why(error)) from error
     _cast_outputs(made.graph, program)
     _rename(made.graph, dict(zip((v.name for v in made.graph.input), input_names(program))))
     return made
@@ -129,6 +130,17 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
     for node in graph.node:
         for n, name in enumerate(node.input):
             node.input[n] = names.get(name, name)
+
+
+def _why(error: BaseException) -> str:
+    """What is told of an error of the exporter's."""
+    cause = _cause(error)
+    if (named := _WITHOUT.search(cause)) is not None:
+        return (
+            f"torch's operator {named[1]} has no counterpart in ONNX: write it by "
+            "others, or compute it outside of the model and give it to it as an input or a buffer"
+        )
+    return f"torch.onnx cannot export the model: {cause}; use other operators"
 
 
 def _cause(error: BaseException) -> str:

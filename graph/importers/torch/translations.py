@@ -15,14 +15,21 @@ from loopwright.graph.importers.torch.operators import (
     experts,
     images,
     integers,
+    masks,
     norms,
     paddings,
     parts,
     places,
     ranks,
     scans,
+    solutions,
     special,
+    statistics,
+    windows,
 )
+
+_STACKS = ("column_", "d", "h", "v")
+"""Kinds of stacks, of which the exporter has loops over sequences."""
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -40,6 +47,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         operator.floordiv: _floor_divided,
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
+        aten.argmax.default: _place("ArgMax"),
+        aten.argmin.default: _place("ArgMin"),
         aten.arange.start: _range,
         aten.arange.start_step: _range,
         aten.cross_entropy_loss.default: _cross_entropy,
@@ -49,6 +58,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.full.default: parts.exactly("aten_full"),
         aten.full_like.default: parts.exactly("aten_full_like"),
         aten.linear.default: _linear,
+        aten.log_softmax.int: _in_type("LogSoftmax"),
+        aten.softmax.int: _in_type("Softmax"),
+        aten.special_log_softmax.default: _in_type("LogSoftmax"),
+        aten.special_softmax.default: _in_type("Softmax"),
         aten.linspace.default: parts.exactly("aten_linspace"),
         aten.log_sigmoid.default: _log_sigmoid,
         aten.cummax.default: scans.cumulative_maximum,
@@ -57,8 +70,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.diagonal.default: places.diagonal,
         aten.diagonal_copy.default: places.diagonal,
         aten.embedding_bag.padding_idx: places.embedding_bag,
-        aten.erfinv.default: special.inverse_error_function,
-        aten.lgamma.default: special.log_gamma,
         aten.logcumsumexp.default: scans.cumulative_logsumexp,
         aten.masked_fill.Scalar: parts.exactly("aten_masked_fill"),
         aten.masked_select.default: places.masked_select,
@@ -68,20 +79,28 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.rsub.Scalar: _from_other,
         aten.rsub.Tensor: _from_other,
         aten.scalar_tensor.default: parts.exactly("aten_scalar_tensor"),
+        aten.scatter.reduce: places.scattered_by,
+        aten.scatter.value_reduce: places.scattered_by,
         aten.scatter_reduce.two: places.scattered,
         aten.split_with_sizes.default: _split,
         aten.squeeze.dim: lambda x, dim: _squeezed(x, [dim]),
         aten.squeeze.dims: _squeezed,
         aten.scaled_dot_product_attention.default: _attention,
+        **dict.fromkeys((getattr(aten, f"{each}stack").default for each in _STACKS), _taken_apart),
         **{target: _plus(*both) for target, both in products.items()},
         **elementwise.translations(),
         **experts.translations(),
         **images.translations(),
         **integers.translations(),
+        **masks.translations(),
         **norms.translations(),
         **paddings.translations(),
         **ranks.translations(),
         **recurrences.translations(),
+        **solutions.translations(),
+        **special.translations(),
+        **statistics.translations(),
+        **windows.translations(),
     }
 
 
@@ -105,16 +124,21 @@ def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
     return made
 
 
+def _taken_apart(*_: Any) -> Any:
+    """An operator's parts, which the exporter takes for one that is not implemented."""
+    raise NotImplementedError
+
+
 def _cross_entropy(
     x: Any, target: Any, *options: Any, label_smoothing: float = 0.0, **named: Any
 ) -> Any:
-    """A loss of classes. ONNX has none of smooth labels: where a function says that it is not
-    implemented, the exporter takes the operator's parts, which compute them."""
+    """A loss of classes. ONNX has none of smooth labels, nor of one sample: the exporter takes the
+    operator's parts where a function says that it is not implemented."""
     from onnxscript.function_libs.torch_lib.ops import nn
 
     smoothing = options[3] if len(options) > 3 else label_smoothing
-    if smoothing or not target.dtype.is_integer():
-        raise NotImplementedError("ONNX has no cross entropy of smooth labels")
+    if smoothing or not target.dtype.is_integer() or len(x.shape) == 1:
+        raise NotImplementedError("ONNX has no cross entropy of smooth labels, nor of one sample")
     return nn.aten_cross_entropy_loss(x, target, *options, **named)
 
 
@@ -186,6 +210,21 @@ def _squeezed(x: Any, dims: Any) -> Any:
     return scans.named("Squeeze", op.Squeeze(x, parts.whole(*ones))) if ones else op.Identity(x)
 
 
+def _in_type(name: str) -> Callable[..., Any]:
+    """A function along an axis, of the type that is asked for: it computes in that one."""
+
+    def made(x: Any, dim: int, dtype: Any = None) -> Any:
+        op, rank = parts.opset(), len(x.shape)
+        x = x if dtype in (None, -1) else op.Cast(x, to=dtype)
+        if rank:
+            return getattr(op, name)(x, axis=dim)
+        return op.Squeeze(
+            getattr(op, name)(op.Unsqueeze(x, parts.whole(0)), axis=0), parts.whole(0)
+        )
+
+    return made
+
+
 def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
     """A reduction along some axes, or, where none is said, of all."""
     op = parts.opset()
@@ -194,9 +233,24 @@ def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
     return getattr(op, name)(x, *along, keepdims=int(keepdim))
 
 
+def _place(name: str) -> Callable[..., Any]:
+    """The place of an extreme along an axis, or, where none is said, among all elements."""
+
+    def found(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is not None or not keepdim or not x.shape:
+            return parts.own(f"aten_{name.lower()}")(x, dim, keepdim)
+        op = parts.opset()
+        place = getattr(op, name)(op.Reshape(x, parts.whole(-1)), axis=0, keepdims=1)
+        return op.Reshape(place, parts.whole(*[1] * len(x.shape)))
+
+    return found
+
+
 def _without_nan(name: str, x: Any, y: Any) -> Any:
     """The larger or smaller of two numbers, one of them where the other is NaN."""
     op = parts.opset()
+    if not x.dtype.is_floating_point():
+        return parts.own(f"aten_{name.lower()}imum")(x, y)
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
 
 

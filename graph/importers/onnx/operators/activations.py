@@ -39,6 +39,11 @@ _RULES: dict[str, tuple[Callable[..., Expr], tuple[float, ...]]] = {
 _ONE_STEP = ("Clip", "LeakyRelu", "Relu", "Sigmoid", "Tanh", "ThresholdedRelu")
 
 
+def taken(name: str) -> int:
+    """How many numbers a function of elements takes beside them."""
+    return len(_RULES[name][1])
+
+
 def activation(name: str, *given: float | None) -> Callable[[Expr], Expr]:
     """A function of elements by its name, with its `alpha` and `beta` where they are given."""
     rule, defaults = _RULES[name]

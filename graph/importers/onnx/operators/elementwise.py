@@ -148,6 +148,8 @@ def _mod(call: Call) -> Value:
     return call.each(f.fmod if call.get("fmod", 0) else lambda a, b: a % b)
 
 
+_LAST_DIGITS = 1e-14
+"""Share of a power in float64 that rounding may make."""
 _POWERS: dict[float, Callable[[Expr], Expr]] = {
     -1.0: lambda x: 1 / x,
     -0.5: f.rsqrt,
@@ -168,10 +170,15 @@ def _pow(call: Call) -> Value:
         if power in _POWERS and (is_float(dtype) or power >= 1):
             shape = np.broadcast_shapes(call.shape(), exponent.shape)
             return call.define(shape, lambda *i: _POWERS[power](call.read(call.value(0), i)))
-    if is_float(dtype):
+    if is_float(dtype) or not is_float(str(exponent.dtype)):
         return call.each(lambda a, b: f.pow(a, f.cast(b, dtype)))
-    wide = "float64"
-    return call.each(lambda a, b: f.round(f.pow(f.cast(a, wide), f.cast(b, wide))), dtype=dtype)
+
+    def cut(a: Expr, b: Expr) -> Expr:
+        power = f.pow(f.cast(a, "float64"), f.cast(b, "float64"))
+        whole = f.round(power)  # which the power itself may miss by its last digit
+        return f.where(f.abs(power - whole) <= f.abs(whole) * _LAST_DIGITS, whole, power)
+
+    return call.each(cut, dtype=dtype)
 
 
 @operator("Cast", "CastLike")

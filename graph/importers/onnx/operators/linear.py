@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import mul
 
 import numpy as np
 
@@ -209,35 +210,115 @@ def requantized(call: Call, x: Tensor, scale: int, zero: int) -> Value:
     return quantized(moved, x, call.dtype(zero))
 
 
-_LARGEST_DETERMINANT = 32
+_LARGEST_MATRIX = 32
 """Rows of a matrix whose elimination is written out."""
+_OF_ROWS = f"matrices of at most {_LARGEST_MATRIX} rows, or known ones"
 
 
-@operator("Det", limit=f"matrices of at most {_LARGEST_DETERMINANT} rows")
+@operator("Det", limit=_OF_ROWS)
 def _det(call: Call) -> Value:
-    """Gauss's elimination with pivots; each step is a few definitions."""
-    (*batch, size, _), left = call.shape(), call.tensor(0)
-    if size > _LARGEST_DETERMINANT:
-        raise call.unsupported(f"it has {size} rows; {_LARGEST_DETERMINANT} may be")
-    result = define("one", batch, lambda *_: number(1, left.dtype))
-    for rows in range(size, 0, -1):
-        result, left = _eliminated(result, left, batch, rows)
+    """The product of the pivots of Gauss's elimination; each step is a few definitions."""
+    (*batch, _, _), dtype = call.shape(), call.dtype()
+    result = define("one", batch, lambda *_: number(1, dtype))
+    for pivot in _pivots(call):
+        result = call.broadcast([result, pivot], mul)
     return result
 
 
-def _eliminated(
-    product: Tensor, left: Tensor, batch: Sequence[int], rows: int
-) -> tuple[Tensor, Tensor]:
-    """A product times the pivot of a matrix, and the matrix without the pivot's row and column."""
-    column = define("column", (*batch, rows), lambda *i: f.abs(left[(*i, 0)]))
-    at = ops.argmax(column, -1, dtype="int32")
+@operator(f"{SCANS}:LogDet", limit=_OF_ROWS)
+def _log_det(call: Call) -> Sequence[Value]:
+    """The sign of a determinant, and the logarithm of its size, which is beyond no type."""
+    (*batch, _, _), dtype = call.shape(), call.dtype()
+    if isinstance(known := call.value(0), np.ndarray):
+        return [np.asarray(part, known.dtype) for part in np.linalg.slogdet(known)]
+    sign = define("sign", batch, lambda *_: number(1, dtype))
+    logarithm = define("logarithm", batch, lambda *_: number(0, dtype))
+    for pivot in _pivots(call):
+        sign = call.broadcast([sign, pivot], lambda x, p: x * f.sign(p))
+        logarithm = call.broadcast([logarithm, pivot], lambda x, p: x + f.log(f.abs(p)))
+    return sign, logarithm
+
+
+@operator(f"{SCANS}:Solve", limit=_OF_ROWS)
+def _solve(call: Call) -> Value:
+    """The X of `A @ X = B`, by Gauss's and Jordan's elimination: a step takes a column of A beside
+    B, and at the end B is X. Of a singular A, X is not finite."""
+    matrix, right = call.value(0), call.value(1)
+    if isinstance(matrix, np.ndarray):
+        return product(call, _inverse(call, matrix), right)
+    size = _rows(call)
+    batch = np.broadcast_shapes(call.shape(0)[:-2], call.shape(1)[:-2])
+
+    def beside(*i: Index) -> Expr:
+        *b, r, c = i
+        own = call.read(matrix, (*b, r, f.min(c, size - 1)))
+        return f.where(as_expr(c) < size, own, call.read(right, (*b, r, f.max(c - size, 0))))
+
+    left = define("beside", (*batch, size, size + call.shape(1)[-1]), beside)
+    for row in range(size):
+        left = _without_column(left, row)
+    return left
+
+
+def _inverse(call: Call, matrix: Array) -> Array:
+    """The inverse of a known matrix, of any number of rows."""
+    try:
+        return np.linalg.inv(matrix.astype(np.float64)).astype(matrix.dtype)
+    except np.linalg.LinAlgError as error:
+        raise call.unsupported(f"a known matrix of it has no inverse: {error}") from error
+
+
+def _rows(call: Call) -> int:
+    """The rows of a square matrix."""
+    shape = call.shape()
+    if shape[-1] != shape[-2]:
+        raise call.unsupported(f"a matrix of it is {shape[-2:]}; it may be square")
+    if shape[-1] > _LARGEST_MATRIX:
+        raise call.unsupported(f"it has {shape[-1]} rows; {_LARGEST_MATRIX} may be")
+    return shape[-1]
+
+
+def _largest(left: Tensor, rows: int, first: int = 0) -> Tensor:
+    """Which of the rows from `first` on has the largest element in the first column."""
+    batch = shape_of(left)[:-2]
+    column = define("column", (*batch, rows), lambda *i: f.abs(left[(*i[:-1], i[-1] + first, 0)]))
+    return ops.argmax(column, -1, dtype="int32")
+
+
+def _without_column(left: Tensor, row: int) -> Tensor:
+    """Rows of which but one had zeros in the first column, which is left out."""
+    *batch, rows, columns = shape_of(left)
+    at = _largest(left, rows - row, row)
+
+    def eliminated(*i: Index) -> Expr:
+        *b, r, c = i
+        pivot = at[tuple(b)] + row
+        # The rows of the pivot and of this step change places.
+        own = f.where(f.equal(as_expr(r), pivot), row, as_expr(r))
+        share = gathered(left, *b, pivot, c + 1) / gathered(left, *b, pivot, 0)
+        rest = gathered(left, *b, own, c + 1) - gathered(left, *b, own, 0) * share
+        return f.where(f.equal(as_expr(r), row), share, rest)
+
+    return define("eliminated", (*batch, rows, columns - 1), eliminated)
+
+
+def _pivots(call: Call) -> Iterator[Tensor]:
+    """The pivots of a matrix, whose product is its determinant."""
+    left = call.tensor(0)
+    for rows in range(_rows(call), 0, -1):
+        pivot, left = _eliminated(left, rows)
+        yield pivot
+
+
+def _eliminated(left: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """The signed pivot of a matrix, and the matrix without the pivot's row and column."""
+    batch, at = shape_of(left)[:-2], _largest(left, rows)
 
     def pivot(b: Sequence[Index]) -> Expr:
         return gathered(left, *b, at[tuple(b)], 0)
 
     def signed(*b: Index) -> Expr:
-        before: Expr = product[b]
-        return before * f.where(f.equal(at[b], 0), pivot(b), -pivot(b))
+        return f.where(f.equal(at[b], 0), pivot(b), -pivot(b))
 
     def rest(*i: Index) -> Expr:
         *b, r, c = i
@@ -246,7 +327,5 @@ def _eliminated(
         share = gathered(left, *b, row, 0) / f.where(f.equal(pivot(b), 0), 1, pivot(b))
         return gathered(left, *b, row, c + 1) - share * gathered(left, *b, at[tuple(b)], c + 1)
 
-    made = define("determinant", batch, signed)
-    if rows == 1:
-        return made, left
-    return made, define("eliminated", (*batch, rows - 1, rows - 1), rest)
+    made = define("pivot", batch, signed)
+    return made, left if rows == 1 else define("eliminated", (*batch, rows - 1, rows - 1), rest)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl import functions as f
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
@@ -97,7 +98,8 @@ def _windows(call: Call, x: Tensor, pool: _Pool, fill: float, op: str) -> Tensor
 
 
 def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
-    """The place in the whole tensor of the first greatest element of each window."""
+    """The place in the whole tensor of the first greatest element of each window, or of the last
+    NaN, as in torch."""
     shape = call.shape()
     spatial = shape[2:]
     order = range(len(spatial))
@@ -107,20 +109,24 @@ def _max_places(call: Call, x: Tensor, pool: _Pool, highest: Tensor) -> Tensor:
 
     def body(n: Index, c: Index, *y: Index) -> Expr:
         at = pool.at(y)
-        hit = f.equal(x[(n, c, *at)], highest[(n, c, *y)])
-        for p, extent in zip(at, spatial):
-            hit = f.where((p >= 0) & (p < extent), hit, False)
+        element = x[(n, c, *at)]
         place = as_affine(0)
         for d in order:
             place = place * spatial[d] + at[d]
-        return f.min(f.where(hit, place, far))
+        found = f.where(f.equal(element, highest[(n, c, *y)]), place, far)
+        if is_float(x.dtype):
+            found = f.where(f.isnan(element), -1 - place, found)
+        for p, extent in zip(at, spatial):
+            found = f.where((p >= 0) & (p < extent), found, far)
+        return f.min(found)
 
     first = define("place", (*shape[:2], *pool.out), body)
     plane = math.prod(spatial)
 
     def whole(n: Index, c: Index, *y: Index) -> Expr:
         own = f.cast(n * shape[1] + c, "int64") * plane
-        return own + f.cast(first[(n, c, *y)], "int64")
+        place = first[(n, c, *y)]
+        return own + f.cast(f.where(place < 0, -1 - place, place), "int64")
 
     return define("places", (*shape[:2], *pool.out), whole)
 

@@ -20,7 +20,7 @@ from loopwright.graph.importers.onnx.call import (
     operator,
     shape_of,
 )
-from loopwright.graph.importers.onnx.operators.activations import activation
+from loopwright.graph.importers.onnx.operators.activations import activation, taken
 from loopwright.graph.importers.onnx.operators.control import repeated
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
@@ -251,22 +251,23 @@ _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "T
 
 
 def _activations(call: Call, number: int) -> tuple[Activation, ...]:
-    names = [str(n) for n in call.get("activations") or []]
+    """The functions of a direction. Those of all directions take their numbers in turn, and only
+    those that have some, as in onnxruntime."""
     count = len(_DEFAULTS[call.op])
-    names = names[number * count : (number + 1) * count] or _DEFAULTS[call.op]
-    alphas = list(call.get("activation_alpha") or [])
-    betas = list(call.get("activation_beta") or [])
+    names = [str(n) for n in call.get("activations") or []]
+    names = names[: (number + 1) * count]
+    if len(names) <= number * count:
+        names = _DEFAULTS[call.op] * (number + 1)
+    left = [iter(call.get(f"activation_{each}") or []) for each in ("alpha", "beta")]
     found = []
-    for place, name in enumerate(names):
-        at = number * count + place
-        alpha = alphas[at] if at < len(alphas) else None
-        beta = betas[at] if at < len(betas) else None
-        found.append(_activation(call, name, alpha, beta))
-    return tuple(found)
+    for name in names:
+        rule = _rule(call, name)
+        found.append(activation(rule, *(next(each, None) for each in left[: taken(rule)])))
+    return tuple(found[number * count :])
 
 
-def _activation(call: Call, name: str, alpha: float | None, beta: float | None) -> Activation:
+def _rule(call: Call, name: str) -> str:
     for rule in _ACTIVATIONS:
         if name.lower() == rule.lower():
-            return activation(rule, alpha, beta)
+            return rule
     raise call.unsupported(f"its activation is {name!r}; it may be {', '.join(_ACTIVATIONS)}")

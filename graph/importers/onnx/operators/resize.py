@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl import functions as f
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
@@ -51,6 +52,14 @@ def _resized(call: Call) -> Value:
     axes = call.checked_axes(call.get("axes") or range(rank), rank)
     scales, sizes = _wanted(call, axes)
     mode = call.get("mode", "nearest")
+    if mode != "nearest" and not is_float(call.dtype()):
+        raise call.unsupported(
+            f"its input is {call.dtype()}, and its mode is {mode}: cast the input to float32 "
+            "before it, or take the nearest elements"
+        )
+    if call.op == _OF_TORCH and mode == "linear":  # torch leaves an axis of the same size as it is
+        kept = [call.shape()[a] == n for a, n in zip(axes, sizes)]
+        scales = [1.0 if is_kept else s for s, is_kept in zip(scales, kept)]
     value = call.value(0)
     by_scale = _by_scale(call)
     if call.open and _has_formula(call, scales, by_scale):
@@ -233,13 +242,7 @@ def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
         scales = [float(s) for s in given.reshape(-1)]
         if sizes:
             return scales, sizes
-        if _cropped(call):
-            roi = call.required(1)
-            ends = roi.reshape(2, -1)
-            return scales, [
-                int(np.floor(n * (b - a) * s)) for n, a, b, s in zip(old, *ends, scales)
-            ]
-        # As in onnxruntime, in float32: ten times 0.7 is seven.
+        # As in onnxruntime, of a region, too; in float32: ten times 0.7 is seven.
         return scales, [int(np.float32(n) * np.float32(s)) for n, s in zip(old, scales)]
     if sizes is None:
         raise call.unsupported("it has neither scales nor sizes")

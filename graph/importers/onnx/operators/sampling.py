@@ -54,7 +54,9 @@ def taps_along(
     offsets, extent = _TAPS[mode], call.shape()[2 + axis]
     low, reach = (0.0, extent - 1.0) if aligned else (-0.5, float(extent))
     last = extent - 1.0
-    own = define("place", shape, lambda *i: _inside(at(*i), padding, low, reach, last))
+    # The places of cubic taps are moved each by itself, as in torch and onnxruntime.
+    before = "zeros" if mode == "cubic" else padding
+    own = define("place", shape, lambda *i: _inside(at(*i), before, low, reach, last))
 
     def tap(i: Sequence[Index]) -> tuple[Expr, Expr]:
         place: Expr = own[tuple(i[:-1])]

@@ -16,6 +16,7 @@ from loopwright.graph.importers.torch.operators.parts import (
     in_double,
     like,
     opset,
+    own,
     scaled,
 )
 
@@ -40,7 +41,9 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.selu.default: ("aten_selu", lambda x: _elu(x, *_SELU)),
         aten.softplus.default: ("aten_softplus", _softplus),
     }
+    rounded = ("ceil", "floor", "round", "trunc")
     return {
+        **{getattr(aten, name).default: _whole(name) for name in rounded},
         **{target: in_double(*both) for target, both in apart.items()},
         aten.addcdiv.default: _plus_quotient,
         aten.addcmul.default: _plus_product,
@@ -55,19 +58,21 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.glu.default: _gated,
         aten.heaviside.default: _step,
         aten.hypot.default: _hypotenuse,
-        aten.log1p.default: _log_of_one_more,
+        aten.log1p.default: log_of_one_more,
         aten.logaddexp.default: _log_of_sum,
         aten.logaddexp2.default: functools.partial(_log_of_sum, base=2),
         aten.logit.default: _log_odds,
         aten.remainder.Scalar: _remainder,
         aten.remainder.Scalar_Tensor: _remainder,
         aten.remainder.Tensor: _remainder,
+        aten.rrelu.default: _between_slopes,
         aten.sgn.default: _sign,
         aten.sign.default: _sign,
         aten.signbit.default: _negative,
         aten.silu.default: lambda x: opset().Mul(x, opset().Sigmoid(x)),
         aten.sinc.default: _sinc,
         aten.special_expm1.default: _less_one,
+        aten.special_sinc.default: _sinc,
         aten.special_xlogy.default: _times_log,
         aten.xlogy.Tensor: _times_log,
     }
@@ -89,7 +94,7 @@ def _less_one(x: Any) -> Any:
     return op.Mul(op.Tanh(op.Div(x, like(2, x))), op.Add(op.Exp(x), like(1, x)))
 
 
-def _log_of_one_more(x: Any) -> Any:
+def log_of_one_more(x: Any) -> Any:
     """`log(1 + x)`, which for small x would have no digits left."""
     op = opset()
     near = op.Where(op.Less(op.Abs(x), like(1, x)), x, like(0, x))
@@ -149,7 +154,7 @@ def _with_sign(x: Any, y: Any) -> Any:
     """The size of x with the sign of y."""
     op = opset()
     if isinstance(y, (int, float)):
-        y = like(y, x)
+        return op.Neg(op.Abs(x)) if math.copysign(1, y) < 0 else op.Abs(x)
     return op.Where(_negative(y), op.Neg(op.Abs(x)), op.Abs(x))
 
 
@@ -158,6 +163,15 @@ def _sign(x: Any) -> Any:
     op = opset()
     sign = op.Sign(x)
     return op.Where(op.Equal(x, x), sign, like(0, x)) if x.dtype.is_floating_point() else sign
+
+
+def _whole(name: str) -> Callable[..., Any]:
+    """A whole number near each element, which an integer is itself."""
+
+    def made(x: Any) -> Any:
+        return opset().Identity(x) if x.dtype.is_integer() else own(f"aten_{name}")(x)
+
+    return made
 
 
 def _step(x: Any, at_zero: Any) -> Any:
@@ -266,6 +280,11 @@ def _elu(x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> 
 def _leaky(x: Any, negative_slope: float = 0.01) -> Any:
     op = opset()
     return op.Where(op.Greater(x, like(0, x)), x, scaled(x, negative_slope))
+
+
+def _between_slopes(x: Any, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any) -> Any:
+    """A slope below zero that is drawn between two in training, and in their middle here."""
+    return _leaky(x, (lower + upper) / 2)
 
 
 def _clipped(x: Any, min_val: float = -1, max_val: float = 1) -> Any:

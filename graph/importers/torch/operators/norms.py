@@ -9,10 +9,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators.parts import (
     DOUBLE,
     FLOAT,
     HALVES,
+    array,
     in_double,
     like,
     opset,
@@ -41,6 +45,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
     return {
         **{target: in_double(*both) for target, both in in_parts.items()},
         aten._cdist_forward.default: _distances,
+        aten._pdist_forward.default: _distances_of_pairs,
         aten.layer_norm.default: _layer_norm,
         aten.linalg_vector_norm.default: _norm,
     }
@@ -74,6 +79,18 @@ def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
     if kind in HALVES:
         x, y = wide(x), wide(y)
     apart = op.Sub(op.Unsqueeze(x, [-2]), op.Unsqueeze(y, [-3]))
+    return op.Cast(_of_order(p, apart, [-1], False), to=kind)
+
+
+def _distances_of_pairs(x: Any, p: float = 2) -> Any:
+    """The distances of each two rows, row by row."""
+    op, count = opset(), x.shape[0]
+    if not isinstance(count, int):
+        raise ModelError("pdist takes rows of an open number: fix that size, or use cdist")
+    first, second = np.triu_indices(count, 1)
+    rows = [op.Gather(x, array(each.astype(np.int64))) for each in (first, second)]
+    kind = x.dtype
+    apart = op.Sub(*map(wide, rows)) if kind in HALVES else op.Sub(*rows)
     return op.Cast(_of_order(p, apart, [-1], False), to=kind)
 
 

@@ -111,6 +111,13 @@ def scattered(
     return op.Div(whole_part, count)
 
 
+def scattered_by(x: Any, dim: int, index: Any, src: Any, reduce: str) -> Any:
+    """The same by the older names of a sum and a product, also of a number for all places."""
+    if isinstance(src, (bool, int, float)):
+        src = opset().Expand(like(src, x), opset().Shape(index))
+    return scattered(x, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
+
+
 def _spacing(offsets: Any) -> int | None:
     """Distance of known offsets from 0 on, where they are a range."""
     made = offsets.producer()

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+from loopwright.graph.importers.torch.operators.elementwise import log_of_one_more
 from loopwright.graph.importers.torch.operators.parts import DOUBLE, exact, opset
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """The function that makes ONNX operators of a call, by torch's operator."""
+    from torch.ops import aten
+
+    return {
+        aten.digamma.default: digamma,
+        aten.erfc.default: complementary_error_function,
+        aten.erfinv.default: inverse_error_function,
+        aten.lgamma.default: log_gamma,
+        aten.special_erfcx.default: scaled_complement,
+        aten.special_log_ndtr.default: log_of_normal_share,
+    }
 
 
 def _polynomial(x: Any, *coefficients: float) -> Any:
@@ -69,17 +85,119 @@ def log_gamma(x: Any) -> Any:
     """The logarithm of the absolute gamma function, by Lanczos 1964 and Euler's reflection."""
     op = opset()
     wide = op.Cast(x, to=DOUBLE)
-    mirrored = op.Less(wide, exact(0.5))
-    z = op.Sub(op.Where(mirrored, op.Sub(exact(1), wide), wide), exact(1))
-    total = exact(_LANCZOS[0])
-    for n, c in enumerate(_LANCZOS[1:], 1):
-        total = op.Add(total, op.Div(exact(c), op.Add(z, exact(n))))
+    mirrored, z = _beyond_half(wide)
     t = op.Add(z, exact(7.5))
     power = op.Sub(op.Mul(op.Add(z, exact(0.5)), op.Log(t)), t)
+    total, _ = _lanczos(z)
     right = op.Add(op.Add(power, op.Log(total)), exact(0.5 * math.log(2 * math.pi)))
-    rest = op.Sub(wide, op.Floor(wide))  # the sine has that period, but for its sign
-    sine = op.Abs(op.Sin(op.Mul(rest, exact(math.pi))))
+    sine = op.Abs(op.Sin(op.Mul(_rest(wide), exact(math.pi))))
     left = op.Sub(op.Sub(exact(math.log(math.pi)), op.Log(sine)), right)
     found = op.Where(mirrored, left, right)
     endless = op.IsInf(wide)
     return op.CastLike(op.Where(endless, exact(math.inf), found), x)
+
+
+def digamma(x: Any) -> Any:
+    """The derivative of `log_gamma`, which has no number at 0 and below it at whole ones."""
+    op = opset()
+    wide = op.Cast(x, to=DOUBLE)
+    mirrored, z = _beyond_half(wide)
+    t = op.Add(z, exact(7.5))
+    total, slope = _lanczos(z)
+    right = op.Add(op.Sub(op.Log(t), op.Div(exact(7), t)), op.Div(slope, total))
+    rest = _rest(wide)
+    turned = op.Div(exact(math.pi), op.Tan(op.Mul(rest, exact(math.pi))))
+    pole = op.And(op.Equal(rest, exact(0)), op.Less(wide, exact(0)))
+    left = op.Where(pole, exact(math.nan), op.Sub(right, turned))
+    return op.CastLike(op.Where(mirrored, left, right), x)
+
+
+def _beyond_half(x: Any) -> tuple[Any, Any]:
+    """Whether x is below one half, and x or its mirror image above that, less 1."""
+    op = opset()
+    mirrored = op.Less(x, exact(0.5))
+    return mirrored, op.Where(mirrored, op.Neg(x), op.Sub(x, exact(1)))
+
+
+def _lanczos(z: Any) -> tuple[Any, Any]:
+    """Lanczos's series, and its derivative."""
+    op, total, slope = opset(), exact(_LANCZOS[0]), exact(0)
+    for n, c in enumerate(_LANCZOS[1:], 1):
+        behind = op.Add(z, exact(n))
+        term = op.Div(exact(c), behind)
+        total, slope = op.Add(total, term), op.Sub(slope, op.Div(term, behind))
+    return total, slope
+
+
+def _rest(x: Any) -> Any:
+    """The distance of x from the nearest whole number: of a small x, x itself."""
+    op = opset()
+    return op.Where(op.Less(op.Abs(x), exact(0.5)), x, op.Sub(x, op.Round(x)))
+
+
+_TAIL = (
+    -1.8902306008944537e-09, 4.06088214696972e-09, 1.1172352263623759e-08,
+    -3.9171820510271855e-08, 1.4448658046252676e-09, 1.5334345920908177e-07,
+    -2.495832761719667e-07, -1.6849800720653297e-07, 1.2500276612569754e-06,
+    -1.27231190486887e-06, -2.947986876998259e-06, 8.562623420121286e-06, 1.3772664134464417e-07,
+    -3.0187884551394243e-05, 3.17451797494374e-05, 7.14010141275703e-05, -0.0001743029472030762,
+    -9.37350311709817e-05, 0.000673678795580235, -0.00014624686337800336, -0.002345812500482853,
+    0.001758933557799016, 0.008824938557060623, -0.009872689366389959, -0.0468956102311753,
+    0.04734330684190443, 0.6726432239776567, -0.6717940840566923,
+)  # fmt: skip
+"""Coefficients of a polynomial of `t - 1` for t from 0 to 2, which is fitted at Chebyshev's nodes
+to the logarithm of `2 erfcx(z) / t`, where t is `4 / (2 + z)`."""
+
+
+def _tail(z: Any) -> tuple[Any, Any]:
+    """A factor, and the logarithm of another, whose product is `erfcx(z)` for z from 0 on."""
+    op = opset()
+    t = op.Div(exact(4), op.Add(z, exact(2)))
+    return op.Mul(t, exact(0.5)), _polynomial(op.Sub(t, exact(1)), *_TAIL)
+
+
+def _of_sides(x: Any, scale: float, low: Callable[..., Any], high: Callable[..., Any]) -> Any:
+    """A function of the tail of `|x| * scale`, and of that one's square, on each side of zero."""
+    op = opset()
+    wide = op.Mul(op.Cast(x, to=DOUBLE), exact(scale))
+    z = op.Abs(wide)
+    square = op.Mul(z, z)
+    sides = (of(*_tail(z), square) for of in (low, high))
+    return op.CastLike(op.Where(op.Less(wide, exact(0)), *sides), x)
+
+
+def _small(t: Any, logarithm: Any, square: Any) -> Any:
+    op = opset()
+    return op.Mul(t, op.Exp(op.Sub(logarithm, square)))
+
+
+def complementary_error_function(x: Any) -> Any:
+    """`1 - erf(x)` with all digits where that is near 0, too."""
+    return _of_sides(x, 1, lambda *z: opset().Sub(exact(2), _small(*z)), _small)
+
+
+def scaled_complement(x: Any) -> Any:
+    """`exp(x²) erfc(x)`, of which neither factor need be a number."""
+    op = opset()
+
+    def high(t: Any, logarithm: Any, square: Any) -> Any:
+        return op.Mul(t, op.Exp(logarithm))
+
+    def low(t: Any, logarithm: Any, square: Any) -> Any:
+        return op.Sub(op.Mul(exact(2), op.Exp(square)), high(t, logarithm, square))
+
+    return _of_sides(x, 1, low, high)
+
+
+def log_of_normal_share(x: Any) -> Any:
+    """The logarithm of the share of a normal distribution below x, where that would be 0, too."""
+    op = opset()
+
+    def low(t: Any, logarithm: Any, square: Any) -> Any:
+        half = op.Log(op.Mul(exact(0.5), t))
+        return op.Add(half, op.Sub(logarithm, square))
+
+    def high(*z: Any) -> Any:
+        return log_of_one_more(op.Mul(exact(-0.5), _small(*z)))
+
+    return _of_sides(x, math.sqrt(0.5), low, high)

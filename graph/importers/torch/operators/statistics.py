@@ -1,0 +1,70 @@
+"""Modes, and covariances, which torch.export does not trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from loopwright.graph.importers.torch.operators.parts import opset, whole
+
+_INT64 = 7
+"""The number of ONNX's type."""
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """The function that makes ONNX operators of a call, by torch's operator."""
+    from torch.ops import aten
+
+    return {aten.mode.default: _mode}
+
+
+def replaced() -> dict[Any, Callable[..., Any]]:
+    """What takes the place of torch's functions while a program is traced."""
+    import torch
+
+    return {
+        **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), _correlations),
+        **dict.fromkeys((torch.cov, torch.Tensor.cov), _covariances),
+    }
+
+
+def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent element along an axis, of several the least, and its last place."""
+    op, rank = opset(), len(x.shape)
+    if not rank:
+        return op.Identity(x), op.Constant(value_int=0)
+    dim %= rank
+    size = op.Gather(op.Shape(x), whole(dim))
+    values, places = op.TopK(x, size, axis=dim, largest=0)  # the least first
+    one, other = op.Unsqueeze(values, whole(dim + 1)), op.Unsqueeze(values, whole(dim))
+    counts = op.ReduceSum(op.Cast(op.Equal(one, other), to=_INT64), whole(dim + 1), keepdims=0)
+    first = op.ArgMax(counts, axis=dim, keepdims=1)
+    last = op.Sub(op.Add(first, op.GatherElements(counts, first, axis=dim)), whole(1))
+    last = op.Max(last, first)  # of NaN, which equals nothing
+    found = (op.GatherElements(part, last, axis=dim) for part in (values, places))
+    return tuple(x if keepdim else op.Squeeze(x, whole(dim)) for x in found)
+
+
+def _covariances(
+    x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None
+) -> Any:
+    """The covariance of each two rows, whose elements may be counted and weighed."""
+    import torch
+
+    x = x.reshape(1, -1) if x.ndim < 2 else x
+    x = x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
+    given = [w.to(x.dtype) for w in (fweights, aweights) if w is not None]
+    weights = torch.stack(given).prod(0) if given else torch.ones_like(x[0])
+    total = weights.sum()
+    apart = x - ((x * weights).sum(1) / total)[:, None]
+    share = 1 if aweights is None else (weights * aweights).sum() / total
+    return ((apart * weights) @ apart.mT / (total - correction * share).clamp(min=0)).squeeze()
+
+
+def _correlations(x: Any) -> Any:
+    """The correlation of each two rows, from -1 to 1."""
+    made = _covariances(x)
+    if made.ndim == 0:
+        return made / made
+    scale = made.diagonal().sqrt()
+    return (made / scale[:, None] / scale).clamp(-1, 1)
