@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from clock import prepared
 from peers import UnableError
 from suites.row import LAST, Arrays, Row, aligned
 
@@ -27,10 +28,7 @@ def plain(
     workload = row.request.workload
     chosen = None if config is None else Config.from_json(config)
     library = lw.build(workload, chosen, threads=threads, numerics=numerics)
-    constants = [t.name for t in workload.constants]
-    if constants:
-        library = library.bind(**{name: inputs[name] for name in constants})
-    call = library.prepare_call(**{n: a for n, a in inputs.items() if n not in constants})
+    call = prepared(library, inputs)
     return Prepared(call, lambda _: call.outputs[0])
 
 
