@@ -25,12 +25,12 @@ from loopwright.dsl.ops.comparisons import by_comparisons
 from loopwright.dsl.ops.scan_blocks import in_blocks
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.loops.statements import identity, leaves, to_linear
+from loopwright.schedule.loops.statements import identity, to_linear
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.combine import combined
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.heuristics import PROGRAM
-from loopwright.schedule.program.nest import lanes, terms
+from loopwright.schedule.program.nest import lanes, leaves, terms
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.hand import (
     Fused,

@@ -20,8 +20,8 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import walk
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear, nothing
-from loopwright.schedule.loops.statements import identity, leaves, wrapped
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.loops.statements import identity, wrapped
+from loopwright.schedule.program.nest import Nest, extent, leaves
 from loopwright.schedule.sketch.kernel import Elementwise
 from loopwright.schedule.tree.grammar import (
     Allocate,

@@ -18,8 +18,8 @@ from loopwright.dsl.traversal import walk
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
 from loopwright.schedule.gpu.shared_tile import SharedTile
 from loopwright.schedule.gpu.software_pipeline import Values
-from loopwright.schedule.loops.statements import leaves, wrapped
-from loopwright.schedule.program.nest import extent
+from loopwright.schedule.loops.statements import wrapped
+from loopwright.schedule.program.nest import extent, leaves
 from loopwright.schedule.sketch.kernel import Transpose
 from loopwright.schedule.tree.grammar import (
     Allocate,

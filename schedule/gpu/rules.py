@@ -20,9 +20,8 @@ from loopwright.schedule.gpu.lower_elementwise import unrolled_axes
 from loopwright.schedule.gpu.mma import mma_default, mma_knobs, mma_sketches
 from loopwright.schedule.gpu.shared_tile import is_affine, is_transposed
 from loopwright.schedule.gpu.tile_sizes import tiled_axes, tiled_default, tiled_knobs
-from loopwright.schedule.loops.statements import leaves
 from loopwright.schedule.program.footprint import indices
-from loopwright.schedule.program.nest import Nest, extent, predicated_reads, stride
+from loopwright.schedule.program.nest import Nest, extent, leaves, predicated_reads, stride
 from loopwright.schedule.program.plan import FusionGroup, has_reuse
 from loopwright.schedule.sketch.kernel import (
     Elementwise,

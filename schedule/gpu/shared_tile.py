@@ -25,8 +25,8 @@ from loopwright.dsl.dtypes import is_float, item_bytes
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Select, Table
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import At, KernelLowering, extents_of, linear, nothing
-from loopwright.schedule.loops.statements import leaves, wrapped
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.loops.statements import wrapped
+from loopwright.schedule.program.nest import Nest, extent, leaves
 from loopwright.schedule.tree.grammar import (
     Allocate,
     AsyncCopy,
