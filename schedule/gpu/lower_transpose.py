@@ -60,7 +60,7 @@ def lower_transpose(sketch: Transpose, values: Values, kernel: KernelLowering) -
     for shared_tile in shared_tiles.values():
         body += [
             Allocate(shared_tile.buffer),
-            *shared_tile.copy(sizes, bases, mine, threads, Linear()),
+            *shared_tile.copy(sizes, bases, (mine, threads), Linear()),
         ]
     width = _width(sketch, kernel, bases, sizes, shared_tiles)
     counts = [(f"{slow.name}.at", sizes[slow]), (f"{fast.name}.at", sizes[fast] // width)]
