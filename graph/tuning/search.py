@@ -24,6 +24,7 @@ from loopwright.graph.tasks import Task, Work
 from loopwright.graph.tuning.candidates import Compared, candidates
 from loopwright.graph.tuning.in_situ import compare_in_situ
 from loopwright.graph.tuning.live_table import Tell
+from loopwright.graph.tuning.network_ab import NetworkComparison
 from loopwright.graph.tuning.task_state import BATCH, TaskState, TuningRound
 from loopwright.measure.device import Device, DeviceError, TimeUpError
 from loopwright.measure.opening import open_device
@@ -187,7 +188,8 @@ def _compared(
     ]
     others = _known(work, target, records) if best else {}
     left = min(times.comparing, max(times.deadline - time.monotonic(), 0.0))
-    yield from compare_in_situ(work, target, best, left, others, math.isfinite(times.deadline))
+    compared = NetworkComparison(work, target, best, others, math.isfinite(times.deadline))
+    yield from compare_in_situ(compared, left)
 
 
 def unstored(states: Sequence[TaskState]) -> dict[str, Record]:
