@@ -43,12 +43,7 @@ REACHED = 1.02
 
 
 def searched(
-    device: LocalDevice,
-    work: lw.Workload,
-    seed: int,
-    way: str,
-    batch: int,
-    transfer: str | None,
+    device: LocalDevice, work: lw.Workload, seed: int, way: str, batch: int, transfer: str | None
 ) -> tuple[list[Measurement], dict[str, float]]:
     """All measurements of a search, in order, and seconds by what they went into."""
     built = [0.0]

@@ -63,11 +63,7 @@ def measure(
             every += [gpu_contract.peer(name, row, processors, expected) for name in names]
             results = processes.compare(every, rounds)
             yield outcome(
-                row,
-                1,
-                trials,
-                results,
-                top.roofline(row.request.workload.inputs[0].dtype),
+                row, 1, trials, results, top.roofline(row.request.workload.inputs[0].dtype)
             )
 
 

@@ -60,10 +60,7 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
         "seconds": {n: r.median for n, r in results.items() if r.samples},
         "best": best,
         "ratio": ratios.get(best, math.nan),
-        "limits": {
-            "multiply-adds": _flops(network) / peak_flops(target),
-            "weights": read.median,
-        },
+        "limits": {"multiply-adds": _flops(network) / peak_flops(target), "weights": read.median},
         "facts": own.facts,
         "notes": {n: r.note for n, r in results.items() if r.note},
     }

@@ -52,13 +52,7 @@ def measure(
                     for name in names
                 ]
                 results = processes.compare(every, rounds)
-                yield outcome(
-                    row,
-                    count,
-                    tuning.trials,
-                    results,
-                    peaks[count],
-                )
+                yield outcome(row, count, tuning.trials, results, peaks[count])
 
 
 def shown(o: Outcome) -> str:

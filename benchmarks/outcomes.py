@@ -66,11 +66,7 @@ class Outcome:
 
 
 def outcome(
-    row: Row,
-    threads: int,
-    trials: int,
-    results: Mapping[str, Result],
-    peak: Roofline,
+    row: Row, threads: int, trials: int, results: Mapping[str, Result], peak: Roofline
 ) -> Outcome:
     """Put together what `peers` measured; samples of one round belong together."""
     samples = {name: r.samples for name, r in results.items()}

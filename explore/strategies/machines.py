@@ -13,12 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loopwright.explore.strategies.annealing import Annealing, Guide
-from loopwright.explore.strategies.encoded_space import (
-    Floats,
-    Points,
-    distinct,
-    hashes,
-)
+from loopwright.explore.strategies.encoded_space import Floats, Points, distinct, hashes
 from loopwright.explore.strategies.improvement import distances, expected_improvement
 
 Measured = tuple[Points, Floats]

@@ -172,11 +172,7 @@ class _Times:
 
 
 def _compared(
-    work: Work,
-    target: Target,
-    states: Sequence[TaskState],
-    records: GivenLocation,
-    times: _Times,
+    work: Work, target: Target, states: Sequence[TaskState], records: GivenLocation, times: _Times
 ) -> Iterator[str]:
     """Compare the best of all tasks inside of the network, in what is left of the time; lines
     that say what came out."""

@@ -32,13 +32,7 @@ from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.heuristics import PROGRAM
 from loopwright.schedule.program.nest import lanes, leaves, terms
 from loopwright.schedule.program.plan import FusionGroup
-from loopwright.schedule.sketch.hand import (
-    Fused,
-    HandLoop,
-    HandNest,
-    applied,
-    steps_of,
-)
+from loopwright.schedule.sketch.hand import Fused, HandLoop, HandNest, applied, steps_of
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.target import Target
@@ -193,11 +187,7 @@ class HandLowering:
         return [Store(self.storage.touch(nest.out, self.part), index, value)]
 
     def _around(
-        self,
-        loops: Sequence[HandLoop],
-        at: _At,
-        name: str,
-        inside: Callable[[_At], list[Stmt]],
+        self, loops: Sequence[HandLoop], at: _At, name: str, inside: Callable[[_At], list[Stmt]]
     ) -> list[Stmt]:
         """Statements inside of loops, the outermost first, with what follows from their counters.
         `name` tells the loops of initial and last steps, and of copies, from the nest's own."""

@@ -162,9 +162,7 @@ class NestLowering:
         for number, (index, body) in enumerate(writes):
 
             def write(
-                at: dict[Index, Linear],
-                index: tuple[Affine, ...] = index,
-                body: Expr = body,
+                at: dict[Index, Linear], index: tuple[Affine, ...] = index, body: Expr = body
             ) -> Stmt:
                 place = self.place(at)
                 return self._store(index, self._value(body, place, at, None), place)

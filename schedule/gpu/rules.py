@@ -55,10 +55,7 @@ def kernel_sketches(group: FusionGroup, context: KernelContext) -> tuple[KernelS
     flat = _elementwise(group)
     if nest.reducer is None:
         return (*_transposes(group, context.gpu), flat)
-    tiled: tuple[KernelSketch, ...] = (
-        *mma_sketches(group, context.gpu),
-        *_tiled(group, context),
-    )
+    tiled: tuple[KernelSketch, ...] = (*mma_sketches(group, context.gpu), *_tiled(group, context))
     if any(isinstance(kernel, Tiled) and kernel.sources for kernel in tiled):
         return tiled  # none of the others can compute them
     steps = math.prod(map(extent, nest.reduce))

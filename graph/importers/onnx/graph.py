@@ -319,10 +319,7 @@ def _as_known(value: Value) -> Value:
 
 
 def written(
-    model: Any,
-    inputs: Sequence[Any],
-    given: Mapping[str, Any],
-    whole: OpenOnnx | None = None,
+    model: Any, inputs: Sequence[Any], given: Mapping[str, Any], whole: OpenOnnx | None = None
 ) -> Written:
     """A `ModelProto` in the notation. Its `inputs` are those that are no weights; arrays, or
     shapes, may be `given` for them. It may be the `whole` of other sizes, too.

@@ -29,11 +29,7 @@ from loopwright.graph.importers.torch.inputs import (
     check_tensors,
     fixed_shapes,
 )
-from loopwright.graph.importers.torch.opened import (
-    for_all_sizes,
-    for_fixed_sizes,
-    masks_as_given,
-)
+from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes, masks_as_given
 from loopwright.graph.importers.torch.quiet import quiet, suggesting, without_graph
 
 _FIXING = re.compile(
