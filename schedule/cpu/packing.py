@@ -61,7 +61,7 @@ def packings(
         options.insert(0, options.pop(options.index(tuple(always))))
     if mostly_written(nest):
         options.sort(key=lambda option: any(p.local for p in option))
-    if any(p.axis != vector and _scattered(nest, p, context) for p in maybe):
+    if any(p.axis != vector and _scattered(p, context) for p in maybe):
         options.insert(0, options.pop(options.index((*always, *maybe))))
     return options
 
@@ -98,7 +98,7 @@ def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
     return constant or uses(nest, read) >= CPU.pack_uses
 
 
-def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
+def _scattered(packed: Packed, context: NestContext) -> bool:
     """Return whether every step of the reduction reads other cache lines of an operand. Either
     each is for one element, or so many that they leave the nearest cache."""
     if any(stride(packed.tensor, packed.index, k) == 1 for k in packed.inner):

@@ -54,7 +54,7 @@ def kernel_sketches(group: FusionGroup, context: KernelContext) -> tuple[KernelS
     (nest,) = group.nests
     flat = _elementwise(group)
     if nest.reducer is None:
-        return (*_transposes(group, context.gpu), flat)
+        return (*_transposes(group), flat)
     tiled: tuple[KernelSketch, ...] = (*mma_sketches(group, context.gpu), *_tiled(group, context))
     if any(isinstance(kernel, Tiled) and kernel.sources for kernel in tiled):
         return tiled  # none of the others can compute them
@@ -136,7 +136,7 @@ def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
     return not is_transposed(read, tiled) and all(size % 2 == 0 for size in sizes)
 
 
-def _transposes(group: FusionGroup, gpu: Gpu) -> Iterator[Transpose]:
+def _transposes(group: FusionGroup) -> Iterator[Transpose]:
     """Tiles in shared memory, if operands are contiguous along another axis than the result."""
     (nest,) = group.nests
     fast = contiguous_axis(nest)
