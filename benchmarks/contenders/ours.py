@@ -32,17 +32,11 @@ def plain(
     return Prepared(call, lambda _: call.outputs[0])
 
 
-def channels_last(
-    row: Row,
-    inputs: Arrays,
-    threads: int,
-    config: dict[str, Any] | None = None,
-    numerics: str | None = None,
-) -> Prepared:
+def channels_last(row: Row, inputs: Arrays, threads: int, **how: Any) -> Prepared:
     last = row.last
     if last is None:
         raise UnableError(f"{row.operator} has one layout")
     orders = LAST[row.what]
     turned = {n: aligned(a.transpose(orders[n])) if n in orders else a for n, a in inputs.items()}
-    made = plain(last, turned, threads, config, numerics)
+    made = plain(last, turned, threads, **how)
     return replace(made, result=lambda out: np.moveaxis(made.result(out), -1, 1))
