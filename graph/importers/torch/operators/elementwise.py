@@ -11,7 +11,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import FLOAT, in_double, like, opset, scaled
+from loopwright.graph.importers.torch.operators.parts import (
+    FLOAT,
+    in_double,
+    like,
+    opset,
+    scaled,
+)
 
 _SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 """Torch's alpha and scale."""
