@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from clock import prepared
 from suites import SUITES, select
 from suites.row import Row
 
@@ -65,14 +66,8 @@ def changes(row: Row, target: Target, numerics: Numerics, rounds: int) -> Iterat
 def compared(row: Row, sketches: Sequence[Sketch], target: Target, rounds: int) -> list[float]:
     """The median seconds of a call by each sketch's default, sampled in turns."""
     inputs = row.inputs()
-    constants = [t.name for t in row.request.workload.constants]
-    calls = []
-    for sketch in sketches:
-        library = lw.build(row.request.workload, sketch.at(sketch.default), target)
-        if constants:
-            library = library.bind(**{name: inputs[name] for name in constants})
-        given = {n: a for n, a in inputs.items() if n not in constants}
-        calls.append(library.prepare_call(**given))
+    work = row.request.workload
+    calls = [prepared(lw.build(work, s.at(s.default), target), inputs) for s in sketches]
     counts = []
     for call in calls:
         call.repeat(3)

@@ -11,7 +11,6 @@ FILE keeps what was measured: the same command goes on, and prints the table of 
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 
 import click
+from kept import Kept
 from rich.console import Console
 from rich.table import Table
 
@@ -121,15 +121,11 @@ def measured(name: str, seconds: float) -> tuple[float, float]:
 @click.option("--row", "only", multiple=True, help="Only this one; may be given again.")
 def main(file: Path, seconds: float, minutes: float, only: tuple[str, ...]) -> None:
     """Measure and print, as far as the time goes."""
-    rows = dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {}
-    end = monotonic() + 60 * minutes
+    rows, end = Kept(file), monotonic() + 60 * minutes
     for name in only or ROWS:
         key = f"{name}, {seconds:g} s"
-        if key in rows or monotonic() > end:
-            continue
-        rows[key] = measured(name, seconds)
-        with file.open("a") as out:
-            out.write(json.dumps([key, rows[key]]) + "\n")
+        if key not in rows and monotonic() < end:
+            rows[key] = measured(name, seconds)
     table = Table("what, budget", "inside, s", "process, s")
     for key, (inside, process) in rows.items():
         table.add_row(key, f"{inside:.1f}", f"{process:.1f}")

@@ -10,15 +10,15 @@ measured again.
 from __future__ import annotations
 
 import json
-import math
-import statistics
 from collections.abc import Callable
 from pathlib import Path
+from statistics import geometric_mean
 from time import perf_counter
 from typing import Any
 
 import click
 import numpy as np
+from clock import prepared
 from rich.console import Console
 from rich.table import Table
 
@@ -93,10 +93,7 @@ def row(workload: lw.Workload, config: Any) -> dict[str, Any]:
     libraries = [build_fixed(workload, config, target) for target in targets]
     inputs = random_inputs(workload, np.random.default_rng(0))
     given = dict(zip((t.name for t in workload.inputs), inputs))
-    bound = [
-        lib.bind(**{name: given[name] for name in lib.signature.constants}) for lib in libraries
-    ]
-    calls = [lib.prepare_call(*(given[p.name] for p in lib.inputs)) for lib in bound]
+    calls = [prepared(library, given) for library in libraries]
     builtin, llvm = speeds(calls)
     same = all(np.array_equal(a, b) for a, b in zip(calls[0].outputs, calls[1].outputs))
     flops = workload.flops
@@ -107,11 +104,6 @@ def row(workload: lw.Workload, config: Any) -> dict[str, Any]:
         "gflops": [flops / builtin / 1e9, flops / llvm / 1e9],
         "same": same,
     }
-
-
-def geometric(values: list[float]) -> float:
-    """The geometric mean."""
-    return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def show(console: Console, rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -125,10 +117,11 @@ def show(console: Console, rows: dict[str, list[dict[str, Any]]]) -> None:
             table.add_row(name, f"0/{len(found)}", found[0]["codegen"])
             continue
         times = [
-            geometric([r["builtin"][key] for r in covered]) for key in ("lower", "emit", "all")
+            geometric_mean([r["builtin"][key] for r in covered])
+            for key in ("lower", "emit", "all")
         ]
-        llvm = geometric([r["llvm"]["all"] for r in covered])
-        speed = [geometric([r["gflops"][n] for r in covered]) for n in (0, 1)]
+        llvm = geometric_mean([r["llvm"]["all"] for r in covered])
+        speed = [geometric_mean([r["gflops"][n] for r in covered]) for n in (0, 1)]
         whole.append(times[2])
         ratios.append(speed[0] / speed[1])
         same = sum(r["same"] for r in covered)
@@ -141,8 +134,8 @@ def show(console: Console, rows: dict[str, list[dict[str, Any]]]) -> None:
             f"{same}/{len(covered)} equal",
         )
     if whole:
-        means = ["geometric mean", "", "", "", f"{geometric(whole):.1f}", "", "", ""]
-        table.add_row(*means, f"{geometric(ratios):.2f}")
+        means = ["geometric mean", "", "", "", f"{geometric_mean(whole):.1f}", "", "", ""]
+        table.add_row(*means, f"{geometric_mean(ratios):.2f}")
     console.print(table)
 
 

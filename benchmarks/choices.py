@@ -26,8 +26,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
+from options import FILE
 from suites import SUITES, select
 from suites.row import Row
+from tables import lines
 
 import loopwright as lw
 from loopwright.codegen.build import program
@@ -172,9 +174,8 @@ def markdown(rows: Sequence[Choices]) -> str:
     """A line for each row, and what follows from all of them."""
     head = ["row", "default ms", "programs", "slowest / fastest winner", "within 2 %", "ties",
             "same program", "claimed (holds)", "others"]  # fmt: skip
-    lines = [head, ["---"] * len(head), *(_line(c) for c in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n" + "\n".join(f"- {text}" for text in summary(rows)) + "\n"
+    told = "\n".join(f"- {text}" for text in summary(rows))
+    return f"{lines(head, map(_line, rows))}\n\n{told}\n"
 
 
 def _line(c: Choices) -> list[str]:
@@ -239,9 +240,6 @@ def read(data: dict) -> Choices:
     return Choices(**{**data, "found": found, "samples": samples})
 
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-
-
 @click.command(help=__doc__)
 @click.option(
     "--row", "rows", multiple=True, help="Only this one: ROW or SUITE:ROW. May be given again."
@@ -251,8 +249,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--threads", default=2, show_default=True)
 @click.option("--rounds", default=20, show_default=True, help="Of the comparison of the winners.")
 @click.option("--load", "loaded_", is_flag=True, help="Keep a core busy for a part of the time.")
-@click.option("--json", "json_", type=_FILE, help="Keep results here, and go on from them.")
-@click.option("--markdown", "markdown_", type=_FILE, help="Write the table here too.")
+@click.option("--json", "json_", type=FILE, help="Keep results here, and go on from them.")
+@click.option("--markdown", "markdown_", type=FILE, help="Write the table here too.")
 def main(
     rows: tuple[str, ...],
     seeds: int,

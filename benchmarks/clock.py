@@ -4,7 +4,23 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from loopwright.codegen.library.calls import Call
+from loopwright.codegen.library.library import Library
+
+
+def prepared(library: Library, arrays: Mapping[str, Any]) -> Call:
+    """A call with arrays by their names, constants laid out ahead."""
+    bound = library.bind(**{name: arrays[name] for name in library.signature.constants})
+    return bound.prepare_call(**{p.name: arrays[p.name] for p in bound.inputs})
+
+
+def least(calls: Iterable[Callable[[], object]], budget: float, rounds: int) -> list[float]:
+    """The least microseconds of each call by `per_call`, in rounds by turns."""
+    turns = [[per_call(call, budget) for call in calls] for _ in range(rounds)]
+    return [1e6 * min(each) for each in zip(*turns)]
 
 
 def per_call(call: Callable[[], object], budget: float) -> float:

@@ -65,34 +65,17 @@ def open_calls(kind: str, sizes: list[int], target: str, rng):
     drawn = np.exp(rng.uniform(0, np.log(max(sizes)), 2 * len(sizes))).astype(int)
     for rows in sorted({*sizes, *map(int, drawn)}):
         a = rng.random((rows, 256), np.float32)
-        yield lib, rows, (a, a if kind == "rows" else rng.random((256, 256), np.float32))
+        yield lib, rows, (a, a if kind == "rows" else rng.random((256, 256), np.float32)), "host"
 
 
-def main_open(given) -> None:
-    """Print the table of open sizes."""
-    rng, totals = np.random.default_rng(0), np.zeros(4)
-    print("| computation | n | cpu µs | gpu µs | either µs | predicted cpu, gpu µs | chosen |")
-    print("|---|---|---|---|---|---|---|")
-    sizes = [int(n) for n in given.sizes.split(",")]
-    for kind in ("rows", "product"):
-        for lib, rows, arrays in open_calls(kind, sizes, given.target, rng):
-            on_gpu = lib.on_gpu(*arrays)
-            calls = [lambda f=f, x=arrays: f(*x) for f in (lib.cpu, on_gpu, lib)]
-            cpu, gpu, either = seconds(calls, given.rounds)
-            totals += cpu, gpu, either, min(cpu, gpu)
-            choice = lib.explain(*arrays)
-            told = ", ".join(f"{s.total * 1e6:.0f}" for s in choice.sums.values())
-            times = " | ".join(f"{s * 1e6:.1f}" for s in (cpu, gpu, either))
-            print(f"| {kind} | {rows} | {times} | {told} | {choice.device} |", flush=True)
-    show(totals, decision(lib, arrays))
-
-
-def show(totals, choosing: float) -> None:
-    """Print the sums over all sizes."""
-    cpu, gpu, either, best = totals
-    print(f"\nTotal over the better choice at each size: {either / best:.3f}; over the better")
-    print(f"single device: {either / min(cpu, gpu):.3f}.")
-    print(f"A decision takes {choosing * 1e6:.2f} µs in Python.")
+def fixed_calls(kind: str, sizes: list[int], target: str, rng):
+    """The joined library of each size, its second operand on the host or bound, with arrays."""
+    for n in sizes:
+        a, b = rng.random((2, n, n), np.float32)
+        made = workload(kind, n)
+        whole = lw.either(cpu=lw.build(made), gpu=lw.build(made, target=target))
+        yield whole, n, (a, b), "host"
+        yield whole.bind(B=b), n, (a,), "bound"
 
 
 def main() -> None:
@@ -103,25 +86,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--open", action="store_true")
     given = parser.parse_args()
-    if given.open:
-        main_open(given)
-        return
-    rng = np.random.default_rng(0)
-    totals = np.zeros(4)
-    print("| computation | n | second operand | cpu µs | gpu µs | either µs | chosen |")
-    print("|---|---|---|---|---|---|---|")
+    rng, totals = np.random.default_rng(0), np.zeros(4)
+    head = ("computation", "n", "second operand", "cpu µs", "gpu µs", "either µs", "predicted µs")
+    print(f"| {' | '.join(head)} | chosen |\n{'|---' * (len(head) + 1)}|")
+    made, sizes = open_calls if given.open else fixed_calls, given.sizes.split(",")
     for kind in ("rows", "product"):
-        for n in map(int, given.sizes.split(",")):
-            a, b = rng.random((2, n, n), np.float32)
-            made = workload(kind, n)
-            whole = lw.either(cpu=lw.build(made), gpu=lw.build(made, target=given.target))
-            for where, lib, arrays in (("host", whole, (a, b)), ("bound", whole.bind(B=b), (a,))):
-                calls = [lambda f=f, x=arrays: f(*x) for f in (lib.cpu, lib.gpu, lib)]
-                cpu, gpu, either = seconds(calls, given.rounds)
-                totals += cpu, gpu, either, min(cpu, gpu)
-                times = " | ".join(f"{s * 1e6:.1f}" for s in (cpu, gpu, either))
-                print(f"| {kind} | {n} | {where} | {times} | {lib.explain(*arrays).device} |")
-    show(totals, decision(lib, arrays))
+        for lib, n, arrays, where in made(kind, [*map(int, sizes)], given.target, rng):
+            on_gpu = lib.on_gpu(*arrays) if given.open else lib.gpu
+            calls = [lambda f=f, x=arrays: f(*x) for f in (lib.cpu, on_gpu, lib)]
+            cpu, gpu, either = seconds(calls, given.rounds)
+            totals += cpu, gpu, either, min(cpu, gpu)
+            choice = lib.explain(*arrays)
+            told = ", ".join(f"{s.total * 1e6:.0f}" for s in choice.sums.values())
+            times = " | ".join(f"{s * 1e6:.1f}" for s in (cpu, gpu, either))
+            print(f"| {kind} | {n} | {where} | {times} | {told} | {choice.device} |", flush=True)
+    cpu, gpu, either, best = totals
+    print(f"\nTotal over the better choice at each size: {either / best:.3f}; over the better")
+    print(f"single device: {either / min(cpu, gpu):.3f}.")
+    print(f"A decision takes {decision(lib, arrays) * 1e6:.2f} µs in Python.")
 
 
 if __name__ == "__main__":

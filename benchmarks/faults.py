@@ -12,7 +12,6 @@ ended. It needs root (it mounts small disks), sshd, PostgreSQL and the extra `ra
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import kept
 from fault_lanes import LANES, FleetLane, Lane, descendants, orphans
 from fault_tuner import TRIALS
 from rich.console import Console
@@ -90,8 +90,7 @@ class Run:
 
     def __init__(self, state: Path, faults: int, end: float) -> None:
         self._state, self._faults, self._end = state, faults, end
-        text = state.read_text() if state.exists() else ""
-        self.rows = [json.loads(line) for line in text.splitlines()]
+        self.rows = kept.lines(state)
         self._lock = threading.Lock()
 
     def left(self, lane: type[Lane]) -> int:
@@ -119,8 +118,7 @@ class Run:
                 continue
             with self._lock:
                 self.rows.append(row)
-                with self._state.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+                kept.add(self._state, row)
 
 
 @click.command(help=__doc__)

@@ -13,7 +13,6 @@ FILE keeps what was measured: the same command goes on, and prints the table of 
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from time import monotonic
 from typing import Any
 
 import click
+from kept import Kept
 from rich.console import Console
 from rich.table import Table
 from suites.drawn import drawn
@@ -43,12 +43,7 @@ REACHED = 1.02
 
 
 def searched(
-    device: LocalDevice,
-    work: lw.Workload,
-    seed: int,
-    way: str,
-    batch: int,
-    transfer: str | None,
+    device: LocalDevice, work: lw.Workload, seed: int, way: str, batch: int, transfer: str | None
 ) -> tuple[list[Measurement], dict[str, float]]:
     """All measurements of a search, in order, and seconds by what they went into."""
     built = [0.0]
@@ -113,7 +108,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
         cells = []
         for n in names:
             ratios = [r["reached"][n] / r["reached"][last] for r in own]
-            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            mean = statistics.geometric_mean(ratios)
             cells.append(f"{mean:.3f}, {sum(x <= REACHED for x in ratios)}")
         spent = [[r["spent"][kind] for r in own] for kind in ("plain", "compiled")]
         seconds = [statistics.fmean(s["all"] for s in kind) for kind in spent]
@@ -152,8 +147,7 @@ def main(
     transfer: str,
 ) -> None:
     """Search, compare and print, as far as the time goes."""
-    rows = dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {}
-    end = monotonic() + 60 * minutes
+    rows, end = Kept(file), monotonic() + 60 * minutes
     target, base = by_codegen(resolve("cpu", threads), codegen), transfer
     if transfer == "none":
         base = None
@@ -166,8 +160,6 @@ def main(
             if key in rows or monotonic() > end:
                 continue
             rows[key] = compared(row.request.workload, target, seed, batch, base)
-            with file.open("a") as out:
-                out.write(json.dumps([key, rows[key]]) + "\n")
             shown = "  ".join(f"{n} {1e6 * s:.1f}" for n, s in rows[key]["reached"].items())
             click.echo(f"{key[:50]}: {shown} µs", err=True)
     if rows:

@@ -15,7 +15,6 @@ FILE keeps what was measured: the same command goes on, and prints the table of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
@@ -23,6 +22,7 @@ from typing import Any
 
 import click
 import numpy as np
+from kept import Kept
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import rankdata, spearmanr
@@ -162,16 +162,13 @@ def show(pools: dict[str, Pool], batch: int) -> None:
 @click.option("--batch", default=16, show_default=True, help="Candidates that would run.")
 def main(file: Path, workloads: int, minutes: float, threads: int, batch: int) -> None:
     """Measure, rank and print, as far as the time goes."""
-    pools = dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {}
-    end = monotonic() + 60 * minutes
+    pools, end = Kept(file), monotonic() + 60 * minutes
     options = "" if (threads, batch) == (1, 16) else f"{threads} threads, batch {batch}, "
     wanted = {f"{options}{row.name}": row for row in drawn(workloads, SEED)}
     for name, row in wanted.items():
         if name in pools or monotonic() > end:
             continue
         pools[name] = measured(row.request.workload, threads, batch)
-        with file.open("a") as out:
-            out.write(json.dumps([name, pools[name]]) + "\n")
         click.echo(name, err=True)
     if own := {name: pools[name] for name in wanted if name in pools}:
         show(own, batch)

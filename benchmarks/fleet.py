@@ -10,7 +10,6 @@ line of --state, so that the same command goes on where it ended.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import tempfile
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import kept
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -147,8 +147,7 @@ def tuned(trials: int, seed: int, folder: Path) -> tuple[float, float]:
 @click.option("--minutes", default=10.0, show_default=True, help="No run begins after that.")
 @click.option("--state", type=click.Path(path_type=Path), default="fleet.jsonl", show_default=True)
 def main(delay: float, trials: int, seeds: int, minutes: float, state: Path) -> None:
-    begin = time.monotonic()
-    runs = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
+    begin, runs = time.monotonic(), kept.lines(state)
     done = {(r["what"], r["machines"], r["seed"]) for r in runs}
     wanted = [("throughput", n, 0) for n in MACHINES]
     wanted += [("network", n, seed) for seed in range(seeds) for n in (1, 2)]
@@ -168,8 +167,7 @@ def main(delay: float, trials: int, seeds: int, minutes: float, state: Path) -> 
                     else:
                         line["seconds"], line["call"] = tuned(trials, seed, Path(folder))
                     runs.append(line)
-                    with state.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
+                    kept.add(state, line)
             finally:
                 import ray
 

@@ -13,11 +13,8 @@ in the GPU's caches if it fits. It works in pieces: --json keeps results, the sa
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import click
@@ -25,7 +22,8 @@ import numpy as np
 from contenders import gpu_contract
 from contenders.reference import reference
 from gpu_peak import GpuLimits, NoGpuError, gpu_limits
-from outcomes import Outcome, load, mean, merged, outcome, save
+from options import FILE, listed
+from outcomes import Outcome, load, mean, merged, origin, outcome, save
 from peers import Peer, Processes
 from rich.console import Console
 from suites.gpu import GOALS, SUITES
@@ -65,13 +63,7 @@ def measure(
             every += [gpu_contract.peer(name, row, processors, expected) for name in names]
             results = processes.compare(every, rounds)
             yield outcome(
-                row,
-                1,
-                trials,
-                {name: r.samples for name, r in results.items()},
-                {n: r.facts["error"] for n, r in results.items() if "error" in r.facts},
-                {n: r.note for n, r in results.items() if r.failed},
-                top.roofline(row.request.workload.inputs[0].dtype),
+                row, 1, trials, results, top.roofline(row.request.workload.inputs[0].dtype)
             )
 
 
@@ -92,25 +84,15 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
 
 
 def shown(o: Outcome) -> str:
-    times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in o.seconds.items())
-    failed = f"; failed: {', '.join(o.notes)}" if o.notes else ""
     share = f"{o.share:.0%} of peak {o.bound}"
-    return f"{o.suite} {o.row}: {o.ratio:.2f} of {o.best}, {share}; ms: {times}{failed}"
+    return f"{o.suite} {o.row}: {o.ratio:.2f} of {o.best}, {share}; {o.times}"
 
 
 def about(top: GpuLimits) -> dict[str, object]:
     """What a file of results tells beside them."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     with LocalDevice("cuda") as device:
-        machine = {**device.fingerprint(), "system": platform.platform()}
-    command = " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]])
-    peaks = {"FLOP/s": top.flops, "bytes/s": top.bandwidth}
-    return {"command": command, "machine": machine, "versions": versions, "peaks": peaks}
+        found = origin(_PACKAGES, **device.fingerprint())
+    return {**found, "peaks": {"FLOP/s": top.flops, "bytes/s": top.bandwidth}}
 
 
 def chosen(suites: Sequence[str], names: Sequence[str]) -> list[Row]:
@@ -124,24 +106,17 @@ def chosen(suites: Sequence[str], names: Sequence[str]) -> list[Row]:
     return [row for row in rows if not names or row.name in names]
 
 
-def _listed(_: click.Context, __: click.Parameter, value: str) -> list[str]:
-    return [part for part in value.split(",") if part]
-
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
-
-
 @click.command(help=__doc__)
-@click.option("--suite", callback=_listed, default=",".join(SUITES), show_default=True)
+@click.option("--suite", callback=listed, default=",".join(SUITES), show_default=True)
 @click.option("--row", "rows", multiple=True, help="Only this one. May be given again.")
 @click.option("--trials", default=512, show_default=True, help="0 is the default schedule.")
-@click.option("--records", type=_FILE, default="gpu.db", show_default=True)
-@click.option("--peers", callback=_listed, default=",".join(gpu_contract.PEERS), show_default=True)
+@click.option("--records", type=FILE, default="gpu.db", show_default=True)
+@click.option("--peers", callback=listed, default=",".join(gpu_contract.PEERS), show_default=True)
 @click.option("--rounds", default=15, show_default=True)
-@click.option("--json", "json_", type=_FILE, help="Keep results here.")
+@click.option("--json", "json_", type=FILE, help="Keep results here.")
 @click.option("--missing", is_flag=True, help="Leave out what the file of --json has.")
 @click.option("--tables", is_flag=True, help="Measure nothing: tables of the file of --json.")
-@click.option("--markdown", "markdown_", type=_FILE, help="Write tables here, not to the screen.")
+@click.option("--markdown", "markdown_", type=FILE, help="Write tables here, not to the screen.")
 @click.option("--dry", is_flag=True, help="Build everything for --arch, run nothing.")
 @click.option("--arch", default="sm_90", show_default=True, help="For --dry.")
 def main(

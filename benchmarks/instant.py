@@ -93,11 +93,8 @@ def shown(r: Result) -> str:
 
 
 def means(results: list[Result]) -> Result:
-    def mean(values: list[float]) -> float:
-        return statistics.geometric_mean(values)
-
     columns = zip(*((r.default, r.chosen, r.instant, r.choosing, r.measuring) for r in results))
-    return Result("geometric mean", *(mean(list(c)) for c in columns))
+    return Result("geometric mean", *map(statistics.geometric_mean, columns))
 
 
 @click.command(help=__doc__)

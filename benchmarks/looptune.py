@@ -30,6 +30,7 @@ from typing import Any
 
 import click
 import numpy as np
+from kept import add, lines
 
 import loopwright as lw
 from loopwright.codegen.target import resolve
@@ -60,15 +61,6 @@ def shapes() -> tuple[list[Shape], list[Shape]]:
     every = list(itertools.product(SIZES, repeat=3))
     drawn = [every[n] for n in np.random.default_rng(SEED).permutation(len(every))]
     return drawn[:TRAINING], drawn[TRAINING:]
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(x) for x in path.read_text().splitlines()] if path.exists() else []
-
-
-def add(path: Path, row: dict[str, Any]) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(row) + "\n")
 
 
 class Experiment:
@@ -171,10 +163,6 @@ class Experiment:
                 print(shape, {n: round(v, 2) for n, v in row["shares"].items()}, flush=True)
 
 
-def geometric(values: Sequence[float]) -> float:
-    return statistics.geometric_mean(values)
-
-
 def report(rows: Sequence[dict[str, Any]], title: str) -> None:
     """A line for each way to schedule: share of the peak, and times the start."""
     print(f"\n{title}: {len(rows)} shapes\n")
@@ -186,7 +174,7 @@ def report(rows: Sequence[dict[str, Any]], title: str) -> None:
         times = [row["shares"][name] / row["shares"]["start"] for row in rows]
         print(
             f"| {name} | {statistics.mean(share):.2f} | {statistics.mean(times):.2f} | "
-            f"{geometric(times):.2f} |"
+            f"{statistics.geometric_mean(times):.2f} |"
         )
 
 
@@ -197,7 +185,7 @@ def against_searches(rows: Sequence[dict[str, Any]], slack: float) -> None:
         good = [r >= 1 - slack for r in ratios]
         print(
             f"{name}: at least as good (within {slack:.0%}) as the best of all searches on "
-            f"{np.mean(good):.0%}; {geometric(ratios):.3f} times it"
+            f"{np.mean(good):.0%}; {statistics.geometric_mean(ratios):.3f} times it"
         )
 
 

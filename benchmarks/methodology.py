@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import gzip
 import importlib.metadata
-import json
 import math
 import os
 import statistics
@@ -28,6 +27,7 @@ from pathlib import Path
 from time import monotonic, process_time
 
 import click
+import kept
 import kernel_tuner_search
 import numpy as np
 from methodology_score import END, START, Yardstick
@@ -129,9 +129,7 @@ def name(path: Path) -> str:
 
 def load(file: Path) -> list[Search]:
     """The searches of a file."""
-    if not file.exists():
-        return []
-    return [Search(**json.loads(line)) for line in file.read_text().splitlines()]
+    return [Search(**found) for found in kept.lines(file)]
 
 
 def run(
@@ -296,11 +294,9 @@ def main(
         for strategy in strategies
         if (name(path), strategy, seed, yardsticks[name(path)].budget) not in known
     )
-    with file.open("a") as out:
-        for done in run(jobs, processes, minutes):
-            searches.append(done)
-            out.write(json.dumps(asdict(done)) + "\n")
-            out.flush()
+    for done in run(jobs, processes, minutes):
+        searches.append(done)
+        kept.add(file, asdict(done))
     click.echo(f"from {START:.0%} to {end:.0%} of the way from the median to the optimum\n")
     click.echo("\n".join(summary(searches, yardsticks)))
 

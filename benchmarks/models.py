@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+import options
 from model_peers import network_of, networks
 from peers import Peer, Processes, Result
 
 from loopwright.codegen.target import resolve
-from loopwright.dsl.numerics import Numerics
 from loopwright.measure.roofline import peak_flops
 from loopwright.schedule.target import Target
 
@@ -59,10 +60,7 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
         "seconds": {n: r.median for n, r in results.items() if r.samples},
         "best": best,
         "ratio": ratios.get(best, math.nan),
-        "limits": {
-            "multiply-adds": _flops(network) / peak_flops(target),
-            "weights": read.median,
-        },
+        "limits": {"multiply-adds": _flops(network) / peak_flops(target), "weights": read.median},
         "facts": own.facts,
         "notes": {n: r.note for n, r in results.items() if r.note},
     }
@@ -72,13 +70,7 @@ def row(network: str, results: dict[str, Result], target: Target) -> dict[str, A
 @click.option("--network", "chosen", multiple=True, help="All six if not given.")
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--minutes", type=float, help="Tune each network for so long first.")
-@click.option(
-    "--numerics",
-    type=click.Choice([str(n) for n in Numerics]),
-    default="standard",
-    show_default=True,
-    help="What our programs may do to rounding errors.",
-)
+@options.numerics
 @click.option("--sparse", is_flag=True, help="Also programs that leave zeros of the data out.")
 @click.option(
     "--zeros",
@@ -135,7 +127,7 @@ def main(
             output.write_text(json.dumps(rows, indent=1) + "\n")
     ratios = [r["ratio"] for r in rows if math.isfinite(r["ratio"])]
     if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        mean = statistics.geometric_mean(ratios)
         click.echo(f"geometric mean of {len(ratios)}: {mean:.2f}, least {min(ratios):.2f}")
     if failed := [r["network"] for r in rows if "loopwright" in r["notes"]]:
         raise click.ClickException(f"ours failed: {', '.join(failed)}")

@@ -8,10 +8,9 @@ under all words are not timed: their ratio is 1.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
+from statistics import geometric_mean
 
 import click
 from ablation import compared
@@ -22,10 +21,6 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.schedule.space import default_sketch
 
 WORDS = (Numerics.FAST, Numerics.STANDARD, Numerics.STRICT)
-
-
-def _mean(ratios: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 @click.command(help=__doc__)
@@ -49,7 +44,7 @@ def main(suite: str, threads: int, rounds: int, csv_: Path | None) -> None:
     lines = ["| suite | rows | fast | standard | strict |", "|---|---|---|---|---|"]
     every = [pair for pairs in found.values() for pair in pairs]
     for name, pairs in [*found.items(), ("all", every)]:
-        means = [_mean([speeds[n] for _, speeds in pairs]) for n in range(len(WORDS))]
+        means = [geometric_mean(speeds[n] for _, speeds in pairs) for n in range(len(WORDS))]
         lines.append(f"| {name} | {len(pairs)} | {' | '.join(f'{m:.2f}' for m in means)} |")
     click.echo("\n".join(lines))
     if csv_:

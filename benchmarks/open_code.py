@@ -10,11 +10,13 @@ of both by turns. Where the config has no form for other sizes, there is none.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from typing import Any
 
 import click
 import numpy as np
+from clock import prepared
 from rich.console import Console
 from rich.table import Table
 
@@ -72,8 +74,7 @@ def ratio(make: Callable[[Any], Any], size: int, target: Target) -> float | None
     )
     least = [math.inf, math.inf]
     libraries = opened._at(sizes, 0), lw.build(fixed, config, threads=target.threads)
-    bound = [lib.bind(**{k: data[k] for k in lib.signature.constants}) for lib in libraries]
-    calls = [lib.prepare_call(*(data[p.name] for p in lib.inputs)) for lib in bound]
+    calls = [prepared(library, data) for library in libraries]
     for _ in range(TURNS):
         for k, call in enumerate(calls):
             least[k] = min(least[k], Timer(call, _TIMING).least)
@@ -90,7 +91,7 @@ def main(rows: tuple[str, ...], threads: int) -> None:
     for name in rows or ROWS:
         found = [ratio(ROWS[name], size, target) for size in SIZES]
         known = [r for r in found if r is not None]
-        mean = f"{math.exp(sum(map(math.log, known)) / len(known)):.2f}" if known else ""
+        mean = f"{statistics.geometric_mean(known):.2f}" if known else ""
         table.add_row(name, *("" if r is None else f"{r:.2f}" for r in found), mean)
     Console(width=120).print(table)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 import time
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def main(path, dims, shapes, count, threads, records):
         ratios.append(theirs / ours)
         shown = ", ".join(f"{name}={value}" for name, value in chosen.items())
         click.echo(f"{shown:16} {ours * 1e3:9.3f} ms  {theirs * 1e3:9.3f} ms  {ratios[-1]:5.2f}")
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    mean = statistics.geometric_mean(ratios)
     click.echo(f"geometric mean {mean:.2f}, least {min(ratios):.2f}, error {max(errors):.1e}")
     click.echo(f"built in {spent:.0f} s")
 

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kept
 import numpy as np
 
 import loopwright as lw
@@ -91,9 +92,8 @@ class Rows:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.results = self.folder / "results.jsonl"
         self.known: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
-        for line in self.results.read_text().splitlines() if self.results.exists() else ():
-            if line.endswith("}"):  # else it was cut off
-                self.add(json.loads(line))
+        for result in kept.lines(self.results):
+            self.add(result)
 
     def add(self, result: dict[str, Any]) -> None:
         """Take in the times of a row at a size."""
@@ -154,12 +154,11 @@ class Rows:
         times = timed(sides, row, folder, sizes) if sizes else {}
         if kind == "peers":
             times |= choice(row, folder, sizes)
-        with self.results.open("a") as file:
-            for k, n in enumerate(sizes):
-                seconds = {side: float(t[k]) for side, t in times.items()}
-                result = {"row": row, "kind": kind, "n": n, "seconds": seconds}
-                file.write(json.dumps(result) + "\n")
-                self.add(result)
+        for k, n in enumerate(sizes):
+            seconds = {side: float(t[k]) for side, t in times.items()}
+            result = {"row": row, "kind": kind, "n": n, "seconds": seconds}
+            kept.add(self.results, result)
+            self.add(result)
         print(f"{row}, {kind}: {len(self.known.get((row, kind), {}))} sizes", file=sys.stderr)
 
     def tuned_alone(self, row: str, n: int) -> bool:

@@ -11,11 +11,8 @@ With --json, rows measured now replace those that the file has, and tables show 
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import click
@@ -23,7 +20,8 @@ import contenders
 import numpy as np
 from contenders.reference import reference
 from contenders.tuning import FIRST, LAST, Tuning
-from outcomes import Outcome, load, merged, outcome, save
+from options import FILE, listed, numerics
+from outcomes import Outcome, load, merged, origin, outcome, save
 from peers import Processes
 from rich.console import Console
 from suites import SUITES, select
@@ -31,7 +29,6 @@ from suites.row import Row
 from tables import comparisons, markdown, summary
 
 from loopwright.codegen.target import resolve
-from loopwright.dsl.numerics import Numerics
 from loopwright.measure.roofline import Roofline, roofline
 
 _PACKAGES = ("loopwright", "numpy", "torch", "onnxruntime", "openvino", "apache-tvm")
@@ -55,50 +52,25 @@ def measure(
                     for name in names
                 ]
                 results = processes.compare(every, rounds)
-                yield outcome(
-                    row,
-                    count,
-                    tuning.trials,
-                    {name: r.samples for name, r in results.items()},
-                    {n: r.facts["error"] for n, r in results.items() if "error" in r.facts},
-                    {n: r.note for n, r in results.items() if r.failed},
-                    peaks[count],
-                )
+                yield outcome(row, count, tuning.trials, results, peaks[count])
 
 
 def shown(o: Outcome) -> str:
-    times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in o.seconds.items())
-    failed = f"; failed: {', '.join(o.notes)}" if o.notes else ""
-    return f"{o.suite} {o.row} x{o.threads}: {o.ratio:.2f} of {o.best}; ms: {times}{failed}"
+    return f"{o.suite} {o.row} x{o.threads}: {o.ratio:.2f} of {o.best}; {o.times}"
 
 
 def about(peaks: dict[int, Roofline]) -> dict[str, object]:
     """What a file of results tells beside them."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     measured = {n: {"FLOP/s": p.flops, "bytes/s": p.bandwidth} for n, p in peaks.items()}
-    command = " ".join(["python", "benchmarks/operators.py", *sys.argv[1:]])
-    machine = {"processor": str(resolve("cpu")), "system": platform.platform()}
-    return {"command": command, "machine": machine, "versions": versions, "peaks": measured}
-
-
-def _listed(_: click.Context, __: click.Parameter, value: str) -> list[str]:
-    return [part for part in value.split(",") if part]
-
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
+    return {**origin(_PACKAGES, processor=str(resolve("cpu"))), "peaks": measured}
 
 
 @click.command(help=__doc__)
-@click.option("--suite", callback=_listed, default=",".join(SUITES), show_default=True)
+@click.option("--suite", callback=listed, default=",".join(SUITES), show_default=True)
 @click.option(
     "--row", "rows", multiple=True, help="Only this one: ROW or SUITE:ROW. May be given again."
 )
-@click.option("--threads", callback=_listed, default="1,2", show_default=True)
+@click.option("--threads", callback=listed, default="1,2", show_default=True)
 @click.option("--trials", default=256, show_default=True, help="0 is the default schedule.")
 @click.option("--default", is_flag=True, help="The default schedule: --trials 0.")
 @click.option(
@@ -109,26 +81,20 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Choice([FIRST, LAST]),
     help="Ours with channels there alone, where both can be.  [default: both]",
 )
-@click.option(
-    "--numerics",
-    type=click.Choice([str(n) for n in Numerics]),
-    default="standard",
-    show_default=True,
-    help="What our programs may do to rounding errors.",
-)
-@click.option("--records", type=_FILE, default="operators.db", show_default=True)
+@numerics
+@click.option("--records", type=FILE, default="operators.db", show_default=True)
 @click.option(
     "--peers",
-    callback=_listed,
+    callback=listed,
     default=",".join(contenders.PEERS),
     show_default=True,
     help="metaschedule is there too, and takes minutes a row.",
 )
 @click.option("--rounds", default=15, show_default=True)
-@click.option("--json", "json_", type=_FILE, help="Keep results here.")
+@click.option("--json", "json_", type=FILE, help="Keep results here.")
 @click.option("--missing", is_flag=True, help="Leave out what the file of --json has.")
-@click.option("--markdown", "markdown_", type=_FILE, help="Write tables here, not to the screen.")
-@click.option("--plot", type=_FILE, help="Draw the ratios: .png, .svg, …")
+@click.option("--markdown", "markdown_", type=FILE, help="Write tables here, not to the screen.")
+@click.option("--plot", type=FILE, help="Draw the ratios: .png, .svg, …")
 def main(
     suite: list[str],
     rows: tuple[str, ...],

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import platform
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+from peers import Result
 from suites.row import Row
 
 from loopwright.measure.roofline import Roofline
@@ -49,21 +54,22 @@ class Outcome:
     notes: Mapping[str, str]
 
     @property
+    def times(self) -> str:
+        """Milliseconds of all contenders, and the names of those that failed."""
+        times = ", ".join(f"{n} {s * 1e3:.3g}" for n, s in self.seconds.items())
+        return f"ms: {times}" + (f"; failed: {', '.join(self.notes)}" if self.notes else "")
+
+    @property
     def failed(self) -> bool:
         """Whether ours has no time, where peers have one."""
         return bool(self.seconds) and not {"ours", "ours-last"} & self.seconds.keys()
 
 
 def outcome(
-    row: Row,
-    threads: int,
-    trials: int,
-    samples: Mapping[str, tuple[float, ...]],
-    errors: Mapping[str, float],
-    notes: Mapping[str, str],
-    peak: Roofline,
+    row: Row, threads: int, trials: int, results: Mapping[str, Result], peak: Roofline
 ) -> Outcome:
     """Put together what `peers` measured; samples of one round belong together."""
+    samples = {name: r.samples for name, r in results.items()}
     seconds = {name: float(np.median(s)) for name, s in samples.items() if s}
     ratio, interval, best = math.nan, (math.nan, math.nan), ""
     ours = min((n for n in ("ours", "ours-last") if n in seconds), key=seconds.get, default="")
@@ -88,8 +94,8 @@ def outcome(
         interval,
         least / seconds[ours] if ours else math.nan,
         "FLOP" if flops else "bandwidth",
-        dict(errors),
-        dict(notes),
+        {name: r.facts["error"] for name, r in results.items() if "error" in r.facts},
+        {name: r.note for name, r in results.items() if r.failed},
     )
 
 
@@ -107,6 +113,17 @@ def mean(ratios: Iterable[float]) -> float:
     """The geometric mean of those that are numbers."""
     logs = [math.log(r) for r in ratios if math.isfinite(r)]
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def origin(packages: Iterable[str], **machine: object) -> dict[str, object]:
+    """What a file of results tells beside them: the command, the machine, versions."""
+    versions = {}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    machine["system"] = platform.platform()
+    return {"command": command, "machine": machine, "versions": versions}
 
 
 def save(path: Path, outcomes: Iterable[Outcome], about: Mapping[str, object]) -> None:

@@ -25,6 +25,7 @@ from time import monotonic
 from typing import Any
 
 import click
+import kept
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -60,20 +61,12 @@ class Store:
 
     def read(self, name: str) -> Rows:
         """All lines; one that was cut short by an end is left out."""
-        path = self.folder / f"{name}.jsonl"
-        found: Rows = {}
-        for line in path.read_text().splitlines() if path.exists() else []:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            found[row["key"]] = row
-        return found
+        return {row["key"]: row for row in kept.lines(self.folder / f"{name}.jsonl")}
 
     def add(self, name: str, row: dict[str, Any]) -> None:
         """Append a line."""
-        with self._lock, (self.folder / f"{name}.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        with self._lock:
+            kept.add(self.folder / f"{name}.jsonl", row)
 
     def ir(self, key: str) -> str:
         """LLVM IR of a function."""

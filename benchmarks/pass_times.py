@@ -95,7 +95,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
         found = [standing(r) for r in own]
         words, gains = Counter(word for word, _ in found), [by for _, by in found]
         counts = [str(words[w]) for w in ("faster", "tied", "slower", "-O3")]
-        mean = math.exp(statistics.fmean(map(math.log, gains)))
+        mean = statistics.geometric_mean(gains)
         tried = statistics.fmean(r["tried"] for r in own)
         table.add_row(
             kind, str(len(own)), *counts, f"{mean:.3f}", f"{max(gains):.2f}", f"{tried:.0f}"

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from clock import per_call
-from onnxruntime_call import onnxruntime_call
+from clock import least
+from onnxruntime_call import one_operator, onnxruntime_call
 
 import loopwright as lw
 from loopwright.graph.importers.onnx.operators import control
@@ -55,25 +55,15 @@ def times(op: str, cells: int, batch: int, steps: int, threads: int) -> str:
         prepared = built.library.prepare_call(x)
         calls.append(lambda prepared=prepared: prepared.repeat(1))
     calls.append(onnxruntime_call(model, x, threads))
-    rounds = [[per_call(call, SECONDS) for call in calls] for _ in range(ROUNDS)]
-    return " | ".join([*(f"{1e6 * min(each):.1f}" for each in zip(*rounds)), *seconds])
+    return " | ".join([*(f"{time:.1f}" for time in least(calls, SECONDS, ROUNDS)), *seconds])
 
 
 def recurrence(op: str, cells: int, batch: int, steps: int):
     """A model of one recurrence, and its input."""
-    from onnx import ValueInfoProto, helper, numpy_helper
-
     rng, gates = np.random.default_rng(0), {"LSTM": 4, "GRU": 3}[op]
     known = {n: rng.uniform(-0.1, 0.1, (1, gates * cells, cells)).astype(np.float32) for n in "WR"}
-    graph = helper.make_graph(
-        [helper.make_node(op, ["x", "W", "R"], ["y"], hidden_size=cells)],
-        "recurrence",
-        [helper.make_tensor_value_info("x", 1, (steps, batch, cells))],
-        [ValueInfoProto(name="y")],
-        [numpy_helper.from_array(array, name) for name, array in known.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return model, rng.standard_normal((steps, batch, cells)).astype(np.float32)
+    x = rng.standard_normal((steps, batch, cells)).astype(np.float32)
+    return one_operator(op, x.shape, ["y"], known, hidden_size=cells), x
 
 
 if __name__ == "__main__":

@@ -208,13 +208,7 @@ def overlap(console: Console, count: int) -> None:
 @click.option("--trials", default=32, show_default=True)
 @click.option("--repeats", default=5, show_default=True, help="Of which the least counts.")
 @click.option("--overlap", "overlap_count", default=0)
-def main(
-    device: str | None,
-    sizes: str,
-    trials: int,
-    repeats: int,
-    overlap_count: int,
-) -> None:
+def main(device: str | None, sizes: str, trials: int, repeats: int, overlap_count: int) -> None:
     console = Console()
     if overlap_count:
         overlap(console, overlap_count)

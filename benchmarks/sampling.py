@@ -14,7 +14,6 @@ command goes on, and prints the table of what there is.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -25,6 +24,7 @@ from typing import Any
 import click
 import numpy as np
 from collect import targets
+from kept import Kept
 from rich.console import Console
 from rich.table import Table
 from sampling_tables import DECODERS
@@ -143,9 +143,7 @@ def show(results: Mapping[str, dict[str, Any]]) -> None:
 @click.option("--seed", default=7, show_default=True, help="Of the draw.")
 @click.option("--seconds", default=3600.0, show_default=True, help="No workload begins later.")
 def main(model: Path, output: Path, workloads: int, avx2: bool, seed: int, seconds: float) -> None:
-    begun, results = monotonic(), {}
-    if output.exists():
-        results = dict(map(json.loads, output.read_text().splitlines()))
+    begun, results = monotonic(), Kept(output)
     loaded, target = SequenceModel.load(model), targets(avx2)[0]
     for row in drawn(workloads, seed, drawn(LEARNED, SEED)):
         if row.key in results:
@@ -154,8 +152,6 @@ def main(model: Path, output: Path, workloads: int, avx2: bool, seed: int, secon
             click.echo("stopped: the same command goes on", err=True)
             break
         results[row.key] = compared(row.request.workload, target, loaded, seed)
-        with output.open("a") as file:
-            file.write(json.dumps([row.key, results[row.key]]) + "\n")
         click.echo(f"{monotonic() - begun:6.0f} s  {row.key[:60]}", err=True)
     if results:
         show(results)

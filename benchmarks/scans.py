@@ -11,8 +11,8 @@ import argparse
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from clock import per_call
-from onnxruntime_call import onnxruntime_call
+from clock import least
+from onnxruntime_call import one_operator, onnxruntime_call
 
 import loopwright as lw
 
@@ -40,8 +40,7 @@ def main() -> None:
     for shape, axis in SHAPES:
         x = np.random.default_rng(0).random(shape, np.float32)
         calls = list(contenders(x, axis, options.threads))
-        rounds = [[per_call(call, SECONDS) for call in calls] for _ in range(ROUNDS)]
-        times = (f"{1e6 * min(each):.1f}" for each in zip(*rounds))
+        times = (f"{time:.1f}" for time in least(calls, SECONDS, ROUNDS))
         print(f"| {' × '.join(map(str, shape))} | {axis} | {' | '.join(times)} |", flush=True)
 
 
@@ -64,16 +63,7 @@ def contenders(x: np.ndarray, axis: int, threads: int) -> Iterator[Callable[[], 
 
 def by_onnxruntime(x: np.ndarray, axis: int, threads: int) -> Callable[[], object]:
     """The operator CumSum."""
-    from onnx import ValueInfoProto, helper
-
-    graph = helper.make_graph(
-        [helper.make_node("CumSum", ["x", "axis"], ["y"])],
-        "scan",
-        [helper.make_tensor_value_info("x", 1, x.shape)],
-        [ValueInfoProto(name="y")],
-        [helper.make_tensor("axis", 7, [], [axis])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = one_operator("CumSum", x.shape, ["y"], {"axis": np.array(axis)})
     return onnxruntime_call(model, x, threads)
 
 

@@ -11,15 +11,15 @@ those of NumPy's and torch's first elements.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+import kept
 import numpy as np
-from clock import per_call
-from onnxruntime_call import onnxruntime_call
+from clock import least
+from onnxruntime_call import one_operator, onnxruntime_call
 
 import loopwright as lw
 from loopwright.schedule import registry
@@ -47,9 +47,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
-    lines = options.file.read_text().splitlines() if options.file.exists() else []
-    known = {tuple(shape): times for threads, shape, times in map(json.loads, lines)
-             if threads == options.threads}  # fmt: skip
+    lines = kept.lines(options.file)
+    known = {tuple(shape): times for threads, shape, times in lines if threads == options.threads}
     print(f"| rows | length | k | {' | '.join(f'{name}, µs' for name in NAMES)} |")
     print("|---" * (3 + len(NAMES)) + "|")
     for shape in SHAPES:
@@ -57,8 +56,7 @@ def main() -> None:
             if time.monotonic() > end:
                 continue
             known[shape] = measured(*shape, options.threads)
-            with options.file.open("a") as file:
-                print(json.dumps([options.threads, shape, known[shape]]), file=file)
+            kept.add(options.file, [options.threads, shape, known[shape]])
         cells = (f"{known[shape][n]:.1f}" if n in known[shape] else "" for n in NAMES)
         print(f"| {' | '.join([*map(str, shape), *cells])} |", flush=True)
 
@@ -67,8 +65,7 @@ def measured(rows: int, length: int, k: int, threads: int) -> dict[str, float]:
     """The microseconds of a call, by name."""
     x = np.random.default_rng(0).standard_normal((rows, length)).astype(np.float32)
     calls = dict(contenders(x, k, threads))
-    rounds = [[per_call(call, SECONDS) for call in calls.values()] for _ in range(ROUNDS)]
-    return {name: 1e6 * min(each) for name, each in zip(calls, zip(*rounds))}
+    return dict(zip(calls, least(calls.values(), SECONDS, ROUNDS)))
 
 
 def contenders(x: np.ndarray, k: int, threads: int) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -117,16 +114,7 @@ def by_torch(x: np.ndarray, k: int, threads: int) -> Callable[[], object]:
 
 def by_onnxruntime(x: np.ndarray, k: int, threads: int) -> Callable[[], object]:
     """The operator TopK."""
-    from onnx import ValueInfoProto, helper
-
-    graph = helper.make_graph(
-        [helper.make_node("TopK", ["x", "k"], ["values", "places"])],
-        "first",
-        [helper.make_tensor_value_info("x", 1, x.shape)],
-        [ValueInfoProto(name="values"), ValueInfoProto(name="places")],
-        [helper.make_tensor("k", 7, [1], [k])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = one_operator("TopK", x.shape, ["values", "places"], {"k": np.array([k])})
     return onnxruntime_call(model, x, threads)
 
 

@@ -35,7 +35,7 @@ def summary(outcomes: list[Outcome]) -> str:
         rest = [o for o in outcomes if o.threads == threads and o.suite != "resnet"]
         if len({o.suite for o in rest}) > 1:
             rows.append(_summary("all but resnet", rest))
-    return _lines(head, rows)
+    return lines(head, rows)
 
 
 def _summary(name: str, group: list[Outcome]) -> list[str]:
@@ -96,7 +96,7 @@ def table(group: list[Outcome]) -> str:
     """Milliseconds of each contender, the best peer's in bold, and the ratio of that to ours."""
     names = list(dict.fromkeys(n for o in group for n in o.seconds if n != "ours"))
     head = ["row", "ours", "ratio", "95 %", "of peak", "error", *names]
-    return _lines(head, [_row(o, names) for o in group])
+    return lines(head, [_row(o, names) for o in group])
 
 
 def _row(o: Outcome, names: list[str]) -> list[str]:
@@ -119,6 +119,6 @@ def _threads(count: int) -> str:
     return "one thread" if count == 1 else f"{count} threads"
 
 
-def _lines(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def lines(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))

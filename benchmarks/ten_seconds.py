@@ -13,8 +13,6 @@ FILE keeps what was measured: the same command goes on, and prints the table of 
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 import click
 import numpy as np
 from builtin import speeds
+from kept import Kept
 from rich.console import Console
 from rich.table import Table
 from suites import select
@@ -102,7 +101,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
         cells = []
         for n in names:
             ratios = [r[n]["call"] / r["long"]["call"] for r in own]
-            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            mean = statistics.geometric_mean(ratios)
             cells.append(f"{mean:.3f}, {max(ratios):.3f}, {sum(x <= REACHED for x in ratios)}")
         long = statistics.fmean(r["long"]["call"] for r in own)
         table.add_row(name, str(len(own)), f"{1e6 * long:.1f}" if name != "all" else "", *cells)
@@ -138,8 +137,7 @@ def main(
     only: tuple[str, ...],
 ) -> None:
     """Search, compare and print, as far as the time goes."""
-    rows = dict(map(json.loads, file.read_text().splitlines())) if file.exists() else {}
-    end = monotonic() + 60 * minutes
+    rows, end = Kept(file), monotonic() + 60 * minutes
     for seed in range(seeds):
         for row in select(SUITES, only or ROWS):
             name = row.name if threads == 1 else f"{row.name}, {threads} threads,"
@@ -147,8 +145,6 @@ def main(
             if key in rows or monotonic() > end:
                 continue
             rows[key] = measured(row.request.workload, threads, seed, seconds, long_seconds, short)
-            with file.open("a") as out:
-                out.write(json.dumps([key, rows[key]]) + "\n")
             shown = "  ".join(f"{n} {1e6 * r['call']:.1f}" for n, r in rows[key].items())
             click.echo(f"{key}: {shown} µs", err=True)
     if rows:

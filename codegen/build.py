@@ -25,12 +25,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload, any_workload, fixed
-from loopwright.schedule.loops.nothing import (
-    NOTHING,
-    has_elements,
-    with_nothing,
-    without_nothing,
-)
+from loopwright.schedule.loops.nothing import NOTHING, has_elements, with_nothing, without_nothing
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Config, check_config
@@ -71,10 +66,7 @@ def program(
 
 
 def _program_of_nothing(
-    workload: Workload,
-    config: Config | None,
-    target: Target,
-    numerics: str | Numerics | None,
+    workload: Workload, config: Config | None, target: Target, numerics: str | Numerics | None
 ) -> Program:
     """The program of a workload some of whose tensors have no elements."""
     left = without_nothing(workload)

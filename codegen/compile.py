@@ -18,11 +18,7 @@ from loopwright.codegen.passes.pipeline import Pipeline
 from loopwright.codegen.passes.process import shared_process
 from loopwright.codegen.tir.emit import emit_tree
 from loopwright.codegen.tir.pipeline import compiled, object_file
-from loopwright.dsl.errors import (
-    BuildError,
-    LoopwrightError,
-    TargetError,
-)
+from loopwright.dsl.errors import BuildError, LoopwrightError, TargetError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.sketch.sketch import Config

@@ -152,13 +152,7 @@ def described(
         *(f"-{llvm}" for llvm in hidden if llvm in unusable),
     )
     return Target(
-        kind,
-        triple,
-        mcpu,
-        features,
-        *vector_registers(family, features),
-        threads,
-        *caches,
+        kind, triple, mcpu, features, *vector_registers(family, features), threads, *caches
     )
 
 

@@ -183,10 +183,7 @@ def _by_growing(p: _Position, index: Index, extents: dict[Index, int]) -> int | 
 
 
 def _check_inside(
-    name: str,
-    extents: dict[Index, int],
-    evidence: _Evidence,
-    positions: list[_Position],
+    name: str, extents: dict[Index, int], evidence: _Evidence, positions: list[_Position]
 ) -> None:
     if 0 in extents.values():
         return  # nothing is read

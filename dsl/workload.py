@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -196,8 +196,8 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
     twice = next((t for k, t in enumerate(outputs) if any(t is u for u in outputs[:k])), None)
     if twice is not None:
         raise NotationError(f"output {twice.name} is named twice: name each tensor once")
-    order = _in_order(outputs, _operands)
-    needed = [t for t in _in_order(outputs, _calls) if t.definition is None and t in order]
+    order = in_order(outputs, _operands)
+    needed = [t for t in in_order(outputs, _calls) if t.definition is None and t in order]
     if inputs is not None:
         if not isinstance(inputs, Sequence):
             raise NotationError(f"inputs = {brief(inputs)}: give a list of tensors")
@@ -260,27 +260,31 @@ def reads(expr: Expr) -> Iterator[Read]:
 
 
 def _operands(tensor: Tensor) -> list[Tensor]:
-    """Tensors that a definition reads, in order of first use."""
-    return list(dict.fromkeys(r.tensor for r in reads(defined(tensor).body)))
+    """Tensors that a definition reads, in order of first use; none of an input."""
+    if tensor.definition is None:
+        return []
+    return list(dict.fromkeys(r.tensor for r in reads(tensor.definition.body)))
 
 
 def _calls(tensor: Tensor) -> list[Tensor]:
     """Arguments of the call that made a tensor, then what its definition reads."""
-    return [*tensor.operands, *_operands(tensor)]
+    return [] if tensor.definition is None else [*tensor.operands, *_operands(tensor)]
 
 
-def _in_order(
-    outputs: tuple[Tensor, ...], before: Callable[[Tensor], list[Tensor]]
+def in_order(
+    outputs: Sequence[Tensor],
+    before: Callable[[Tensor], list[Tensor]],
+    seen: Collection[Tensor] = (),
 ) -> dict[Tensor, None]:
-    """Every tensor that the outputs need, each after those `before` it (iterative: chains of
-    thousands of definitions are fine)."""
+    """Every tensor that the outputs need and that is not `seen`, each after those `before` it
+    (iterative: chains of thousands of definitions are fine)."""
     order: dict[Tensor, None] = {}
     stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(outputs)]
     while stack:
         tensor, done = stack.pop()
-        if tensor in order:
+        if tensor in order or tensor in seen:
             continue
-        if done or tensor.definition is None:
+        if done:
             order[tensor] = None
             continue
         stack.append((tensor, True))

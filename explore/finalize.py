@@ -22,13 +22,7 @@ from loopwright.explore.strategies.sampled import Sampled
 from loopwright.explore.tuned import Tuned
 from loopwright.explore.tuner import Tuner
 from loopwright.explore.zero_shot import ZeroShot
-from loopwright.measure.device import (
-    Comparison,
-    DeviceError,
-    Failure,
-    Measurement,
-    TimeUpError,
-)
+from loopwright.measure.device import Comparison, DeviceError, Failure, Measurement, TimeUpError
 from loopwright.measure.timing import typical
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.transfer.records.store import Record, RecordError
@@ -146,10 +140,7 @@ def _result(
 
 
 def _recorded(
-    session: Session,
-    config: Config,
-    finals: Sequence[Measurement],
-    of_search: Measurement | None,
+    session: Session, config: Config, finals: Sequence[Measurement], of_search: Measurement | None
 ) -> Record | None:
     """The record of the winner, stored with the other finalists."""
     again = dict(zip((m.config for m in finals), session.record_finals(finals)))

@@ -144,8 +144,8 @@ def _proposed(options: TuneOptions, budget: Budget) -> TuneOptions:
         raise TuningError(
             f"feedback is for cost models, and model={POLICY!r} chooses by itself: leave one out"
         )
-    hasty = budget.zero_shot and strategy == "annealing" and is_sequence(options.transfer)
-    return replace(options, strategy="sampled", model="gbt") if policy or hasty else options
+    by_file = budget.zero_shot and strategy == "annealing" and is_sequence(options.transfer)
+    return replace(options, strategy="sampled", model="gbt") if policy or by_file else options
 
 
 def _search(

@@ -38,11 +38,7 @@ class Found:
 
 
 def tune_many(
-    workloads: Sequence[Workload | Tensor],
-    fleet: str = "auto",
-    *,
-    tuners: int = 4,
-    **options: Any,
+    workloads: Sequence[Workload | Tensor], fleet: str = "auto", *, tuners: int = 4, **options: Any
 ) -> Iterator[Found]:
     """Tune workloads on a fleet, several at once; what was found of each, in their order.
 

@@ -16,7 +16,7 @@ from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.costmodel.source.ranker import SourceLSTM
 from loopwright.dsl.words import brief
 from loopwright.explore.budget import TuningError
-from loopwright.explore.strategies.annealing import Annealing, Schedule
+from loopwright.explore.strategies.annealing import Annealing, Guide, Schedule
 from loopwright.explore.strategies.compiled import Compiled, Feedback
 from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.strategies.features import Features
@@ -34,9 +34,6 @@ from loopwright.schedule.space import Space
 Begin = Config | SequenceModel | Sequence[Mapping[Config, float]] | None
 """The beginning of a search, see `Tuner`."""
 StrategyLike = str | Callable[[EncodedSpace, np.random.Generator], Strategy]
-
-_OfAnnealing = tuple[EncodedSpace, np.random.Generator, CostModel, Features, Schedule | None]
-"""The arguments of `Annealing`, and of strategies made of it."""
 
 STRATEGIES = ("annealing", "transfer", "sampled", "random", "grid", "genetic")
 _BASELINES: dict[str, type[Strategy]] = {
@@ -150,14 +147,13 @@ class Tuner:
             ranker = _source_ranker(self.space, model, drawn)
             trained = make_model("gbt" if ranker else model, drawn, base, (*SOURCES, POLICY))
             features = Features(self.space, representation or trained.reads)
-            given = (encoded, rng, trained, features, schedule)
+            guide = Guide(encoded, rng, trained, features, schedule or Schedule(), proposer)
             if strategy == "transfer":
-                self.strategy = _transfer(given, begin, ranker)
+                self.strategy = _transfer(guide, begin, ranker)
             elif feedback is not None:
-                self.strategy = Compiled(*given, proposer, feedback=feedback, seed=drawn)
+                self.strategy = Compiled(guide, feedback, drawn)
             else:
-                make = Reranking if ranker else Annealing
-                self.strategy = make(*given, proposer, **ranker)
+                self.strategy = Reranking(guide, **ranker) if ranker else Annealing(guide)
         elif strategy == "sampled":
             self.strategy = _sampled(encoded, rng, proposer, base)
         elif isinstance(strategy, str) and strategy in _BASELINES:
@@ -242,18 +238,18 @@ def _given(
     return made
 
 
-def _transfer(given: _OfAnnealing, begin: Begin, ranker: Mapping[str, Any]) -> Strategy:
+def _transfer(guide: Guide, begin: Begin, ranker: Mapping[str, Any]) -> Strategy:
     """Transfer search, from other machines' costs of configs, or from one's best config."""
     if ranker:
         raise TuningError(
             f"model={ranker['ranker'].reads!r} ranks what annealing proposes: leave out "
             "strategy='transfer'"
         )
-    encoded = given[0]
+    encoded = guide.encoded
     if isinstance(begin, Sequence) and begin:
         machines = [(encoded.points(m), np.array(list(m.values()), np.float64)) for m in begin]
-        return MachinesSearch(*given, machines)
-    return TransferSearch(*given, encoded.points([begin]) if isinstance(begin, Config) else None)
+        return MachinesSearch(guide, machines)
+    return TransferSearch(guide, encoded.points([begin]) if isinstance(begin, Config) else None)
 
 
 def _sampled(

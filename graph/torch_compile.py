@@ -15,7 +15,7 @@ from loopwright.codegen.library.torch_tensors import to_torch
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
-from loopwright.graph.torch_open import OpenAxes, built_open
+from loopwright.graph.torch_open import OpenAxes, built, built_open
 from loopwright.graph.torch_outputs import Outputs
 from loopwright.paths import file_at
 from loopwright.transfer.records.location import Server, location_of, may_exist
@@ -337,31 +337,8 @@ def _built(
     graph: Any, examples: Sequence[Any], weights: Sequence[int], options: Mapping[str, Any]
 ) -> Callable[..., Any]:
     """A graph as a model of ours, its parameters and buffers inside."""
-    import torch
-
-    from loopwright.graph.build import build_model
-
-    tensors = [n for n, x in enumerate(examples) if n not in weights and hasattr(x, "shape")]
-    # As messages call them.
-    names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-
-    class Closed(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for n in weights:
-                self.register_buffer(names[n], examples[n].detach())
-
-        def forward(self, *rest: Any) -> Any:
-            left = iter(rest)
-            every = [
-                getattr(self, names[n]) if n in weights else next(left) if n in tensors else x
-                for n, x in enumerate(examples)
-            ]
-            return graph(*every)
-
-    inputs = tuple(examples[n].detach() for n in tensors)
-    with torch.no_grad():
-        return build_model(Closed(), inputs, **options)
+    own = (n for n, x in enumerate(examples) if n not in weights and hasattr(x, "shape"))
+    return built(graph, examples, weights, {n: examples[n].detach() for n in own}, {}, options)
 
 
 def _records() -> dict[str, Any]:

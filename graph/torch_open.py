@@ -75,13 +75,35 @@ def built_open(
 ) -> Callable[..., Any]:
     """A graph as a model for all sizes up to the bounds, its parameters and buffers inside.
     `inputs` are those of a call. Raises `LoopwrightError`."""
+    tensors = [n for n in axes.of if n not in weights and hasattr(inputs[n], "shape")]
+    names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+    place = {s: (tensors.index(n), k) for n in tensors for k, s in axes.of[n].items()}
+    dims = {name: dim(name, _LEAST, high) for name, high in bounds}
+    given = {}
+    for n in tensors:
+        x = inputs[n]
+        shape = tuple(dims[axes.of[n][k]] if k in axes.of[n] else e for k, e in enumerate(x.shape))
+        given[n] = Tensor(names[n], shape, str(x.dtype).removeprefix("torch."))
+    numbers = {n: place[symbol] for n, symbol in axes.numbers.items()}
+    return built(graph, inputs, weights, given, numbers, options)
+
+
+def built(
+    graph: Any,
+    inputs: Sequence[Any],
+    weights: Sequence[int],
+    given: Mapping[int, Any],
+    numbers: Mapping[int, tuple[int, int]],
+    options: Mapping[str, Any],
+) -> Callable[..., Any]:
+    """A graph as a model of those inputs that are `given`. Parameters and buffers are inside of
+    it; `numbers` are the size of an axis of a given one, and the others are as in `inputs`."""
     import torch
 
     from loopwright.graph.build import build_model
 
-    tensors = [n for n in axes.of if n not in weights and hasattr(inputs[n], "shape")]
+    # As messages call them.
     names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-    place = {s: (tensors.index(n), k) for n in tensors for k, s in axes.of[n].items()}
 
     class Closed(torch.nn.Module):
         def __init__(self) -> None:
@@ -92,21 +114,15 @@ def built_open(
         def forward(self, *rest: Any) -> Any:
             left = iter(rest)
             every = []
-            for n in range(len(inputs)):
-                if n in axes.numbers:
-                    tensor, axis = place[axes.numbers[n]]
+            for n, x in enumerate(inputs):
+                if n in numbers:
+                    tensor, axis = numbers[n]
                     every.append(rest[tensor].shape[axis])
-                elif n in tensors:
+                elif n in given:
                     every.append(next(left))
                 else:
-                    every.append(getattr(self, names[n]) if n in weights else inputs[n])
+                    every.append(getattr(self, names[n]) if n in weights else x)
             return graph.forward(*every)  # a call of it would print errors that are caught
 
-    dims = {name: dim(name, _LEAST, high) for name, high in bounds}
-    given = []
-    for n in tensors:
-        x = inputs[n]
-        shape = tuple(dims[axes.of[n][k]] if k in axes.of[n] else e for k, e in enumerate(x.shape))
-        given.append(Tensor(names[n], shape, str(x.dtype).removeprefix("torch.")))
     with torch.no_grad():
-        return build_model(Closed(), tuple(given), **options)
+        return build_model(Closed(), tuple(given.values()), **options)

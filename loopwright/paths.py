@@ -70,19 +70,17 @@ def problem_of_new_folder(path: AnyPath) -> str:
     return problem or problem_of_new_file(path)
 
 
-def file_at(
-    path: AnyPath, what: str, error: type[LoopwrightError] = LoopwrightError, exists: bool = True
-) -> Path:
+def file_at(path: AnyPath, what: str, error: type[LoopwrightError], exists: bool = True) -> Path:
     """The path of a file that is to be read, called `what` in messages. Raises `error`."""
     return _checked(path, what, error, problem_of_file(path, exists))
 
 
-def new_file(path: AnyPath, what: str, error: type[LoopwrightError] = LoopwrightError) -> Path:
+def new_file(path: AnyPath, what: str, error: type[LoopwrightError]) -> Path:
     """The path of a file that is to be written, called `what` in messages. Raises `error`."""
     return _checked(path, what, error, problem_of_new_file(path))
 
 
-def new_folder(path: AnyPath, what: str, error: type[LoopwrightError] = LoopwrightError) -> Path:
+def new_folder(path: AnyPath, what: str, error: type[LoopwrightError]) -> Path:
     """The path of a folder that is to be made or used. Raises `error`, as `new_file`."""
     return _checked(path, what, error, problem_of_new_folder(path))
 

@@ -128,11 +128,15 @@ def _bandwidth(target: Target) -> float:
     caches = sum(size for _, size in last_level_caches())
     most = min(max(2 * caches, _MOST_BYTES), memory_share() // 4)
     count = min(4 * caches, most) // 4
+    return 8 * count / copy_seconds(count, target)
+
+
+def copy_seconds(count: int, target: Target) -> float:
+    """Seconds of a call that copies so many float32 elements."""
     (i,) = indices("i")
     x, y = tensor("x", (count,)), tensor("y")
     y[i] = x[i]
-    copy = workload(y)
-    return copy.min_bytes / best_seconds(on_ones(build_fixed(copy, None, target)))
+    return best_seconds(on_ones(build_fixed(workload(y), None, target)))
 
 
 def on_ones(library: Library) -> Call:

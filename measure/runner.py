@@ -293,13 +293,7 @@ class Runner:
         self._pool.close()
 
     def _sample(
-        self,
-        data: Data,
-        number: int,
-        built: Built,
-        timing: Timing,
-        one: Sampled,
-        length: float,
+        self, data: Data, number: int, built: Built, timing: Timing, one: Sampled, length: float
     ) -> tuple[Reply, bool]:
         """A sample of `length` seconds of a candidate, or its first call, and whether the worker
         had served no other one; it is loaded first where it is not, and checked if it never was.

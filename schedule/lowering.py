@@ -164,14 +164,7 @@ class _Lowering:
             which, sketch = next(left)
             constant = group.prefetch if item is group.body[-1] else ()
             nest = NestLowering(
-                sketch,
-                self.values[which],
-                self.storage,
-                part,
-                self.target,
-                at,
-                which,
-                constant,
+                sketch, self.values[which], self.storage, part, self.target, at, which, constant
             )
             inner += nest.lower()
         for axis, var in reversed(rows.items()):

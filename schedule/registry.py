@@ -22,10 +22,7 @@ from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.activation_sparsity import ActivationSparsity
 from loopwright.schedule.rewrites.bilinear.strassen import Strassen
 from loopwright.schedule.rewrites.bilinear.winograd import Winograd, WinogradByPhase
-from loopwright.schedule.rewrites.boundary_peeling import (
-    BoundaryPeeling,
-    ClampedPadding,
-)
+from loopwright.schedule.rewrites.boundary_peeling import BoundaryPeeling, ClampedPadding
 from loopwright.schedule.rewrites.chain_at_blocks import ChainAtBlocks
 from loopwright.schedule.rewrites.contract import Rewrite
 from loopwright.schedule.rewrites.explicit_zeros import ExplicitZeros

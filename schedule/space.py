@@ -130,10 +130,7 @@ def space(
 
 
 def default_sketch(
-    workload: Workload,
-    target: Target,
-    numerics: Numerics,
-    without: frozenset[str] = frozenset(),
+    workload: Workload, target: Target, numerics: Numerics, without: frozenset[str] = frozenset()
 ) -> Sketch:
     """The first sketch of a space, without deriving the others of its program; of one that has
     none of the rewrites `without`, for a processor."""

@@ -15,10 +15,8 @@ def plain(row: Row, inputs: Arrays, config: dict[str, Any] | None = None) -> OnG
     torch = gpu_torch()
     workload = row.request.workload
     chosen = None if config is None else Config.from_json(config)
-    library = lw.build(workload, chosen, "cuda")
     constants = [t.name for t in workload.constants]
-    if constants:
-        library = library.bind(**{name: inputs[name] for name in constants})
+    library = lw.build(workload, chosen, "cuda").bind(**{n: inputs[n] for n in constants})
     values = {n: torch.from_numpy(a).cuda() for n, a in inputs.items() if n not in constants}
     (out,) = workload.outputs
     result = torch.empty(out.shape, dtype=getattr(torch, out.dtype), device="cuda")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from clock import prepared
 from peers import UnableError
 from suites.row import LAST, Arrays, Row, aligned
 
@@ -27,24 +28,15 @@ def plain(
     workload = row.request.workload
     chosen = None if config is None else Config.from_json(config)
     library = lw.build(workload, chosen, threads=threads, numerics=numerics)
-    constants = [t.name for t in workload.constants]
-    if constants:
-        library = library.bind(**{name: inputs[name] for name in constants})
-    call = library.prepare_call(**{n: a for n, a in inputs.items() if n not in constants})
+    call = prepared(library, inputs)
     return Prepared(call, lambda _: call.outputs[0])
 
 
-def channels_last(
-    row: Row,
-    inputs: Arrays,
-    threads: int,
-    config: dict[str, Any] | None = None,
-    numerics: str | None = None,
-) -> Prepared:
+def channels_last(row: Row, inputs: Arrays, threads: int, **how: Any) -> Prepared:
     last = row.last
     if last is None:
         raise UnableError(f"{row.operator} has one layout")
     orders = LAST[row.what]
     turned = {n: aligned(a.transpose(orders[n])) if n in orders else a for n, a in inputs.items()}
-    made = plain(last, turned, threads, config, numerics)
+    made = plain(last, turned, threads, **how)
     return replace(made, result=lambda out: np.moveaxis(made.result(out), -1, 1))

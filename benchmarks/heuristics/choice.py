@@ -9,13 +9,12 @@ of the synthetic kernels are drawn. Folds are random, or hold whole kernels or p
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.heuristics.data import COUNTS, Kernels, clgen, folds, mapping
-from benchmarks.heuristics.judging import Metrics, Results, judged, over_seeds
+from benchmarks.heuristics.judging import Metrics, Results, judged, over_seeds, parser
 from loopwright.costmodel.source.model import SourceModel
 
 STEPS = {
@@ -99,13 +98,10 @@ def table(folder: Path, results: Results, models: list[str], seeds: int, rows: i
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--models", default="trees,svm")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=2000)
-    parser.add_argument("--results", type=Path, default=Path("build/heuristics.jsonl"))
-    given = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--models", default="trees,svm")
+    options.add_argument("--rows", type=int, default=2000)
+    given = options.parse_args()
     models = given.models.split(",")
     print(table(given.folder, Results(given.results), models, given.seeds, given.rows))
 

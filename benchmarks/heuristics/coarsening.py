@@ -9,13 +9,12 @@ most belief is taken. Where a kernel lacks a constant factor it is not coarsened
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.heuristics.data import rows_of
-from benchmarks.heuristics.judging import Results, over_seeds
+from benchmarks.heuristics.judging import Results, over_seeds, parser
 from loopwright.costmodel.source.model import SourceModel
 
 GPUS = ("Cypress", "Tahiti", "Fermi", "Kepler")
@@ -86,11 +85,8 @@ def table(folder: Path, results: Results, seeds: int) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--results", type=Path, default=Path("build/heuristics.jsonl"))
-    given = parser.parse_args()
+    options = parser(__doc__)
+    given = options.parse_args()
     print(table(given.folder, Results(given.results), given.seeds))
 
 

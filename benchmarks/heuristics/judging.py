@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,15 @@ from pathlib import Path
 import numpy as np
 
 Metrics = dict[str, float]
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """The options of all tables."""
+    made = argparse.ArgumentParser(description=doc)
+    made.add_argument("folder", type=Path)
+    made.add_argument("--seeds", type=int, default=5)
+    made.add_argument("--results", type=Path, default=Path("build/heuristics.jsonl"))
+    return made
 
 
 def judged(gpu: np.ndarray, seconds: np.ndarray) -> Metrics:

@@ -13,14 +13,13 @@ rows of that fold alone.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.heuristics.data import Kernels, clgen, folds, mapping
-from benchmarks.heuristics.judging import Metrics, Results, judged, over_seeds
+from benchmarks.heuristics.judging import Metrics, Results, judged, over_seeds, parser
 from loopwright.costmodel.source.model import SourceModel
 
 GPUS = ("amd", "nvidia")
@@ -128,15 +127,12 @@ def table(
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--models", default="neighbours,counts,ours")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--gpus", default=",".join(GPUS))
-    parser.add_argument("--protocols", default=",".join(PROTOCOLS))
-    parser.add_argument("--folds", type=int, default=10)
-    parser.add_argument("--results", type=Path, default=Path("build/heuristics.jsonl"))
-    given = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--models", default="neighbours,counts,ours")
+    options.add_argument("--gpus", default=",".join(GPUS))
+    options.add_argument("--protocols", default=",".join(PROTOCOLS))
+    options.add_argument("--folds", type=int, default=10)
+    given = options.parse_args()
     models, gpus, protocols = (
         each.split(",") for each in (given.models, given.gpus, given.protocols)
     )

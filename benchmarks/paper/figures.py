@@ -115,8 +115,7 @@ FIGURES: dict[str, Figure] = {
         _everywhere(GBT, TREEGRU, GENETIC, _twice(GENETIC), RANDOM, _twice(RANDOM)),
     ),
     "5": Figure(
-        "Rank objective against regression",
-        _everywhere(*_objective(GBT), *_objective(TREEGRU)),
+        "Rank objective against regression", _everywhere(*_objective(GBT), *_objective(TREEGRU))
     ),
     "6": Figure(
         "Diversity-aware exploration",

@@ -135,16 +135,14 @@ class Assignment:
 
     def _fma(self, sign: str, wide: int, made: int, a: int, b: int, c: int) -> None:
         """The operand that is no more needed gives its register to the result."""
+        if a in self.lazy and b not in self.lazy:
+            a, b = b, a
         if made == c:  # a sum in its home
-            if a in self.lazy and b not in self.lazy:
-                a, b = b, a
             name = f"vf{sign}231ps"
             first, second = self._read(a), self._operand(b, name)
             self._done([a, b])
             self.emit(("vector", name, wide, made, first, second, None))
             return
-        if a in self.lazy and b not in self.lazy:
-            a, b = b, a
         name = f"vf{sign}213ps"
         ra, rb = self._read(a), self._operand(b, name)
         rc = self._read(c) if rb.__class__ is tuple else self._operand(c, name)

@@ -7,16 +7,7 @@ from dataclasses import dataclass, field
 
 from loopwright.codegen.builtin.code import Uncovered
 from loopwright.dsl.traversal import walk
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Linear,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    Var,
-    flat,
-)
+from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Loop, Stmt, Store, Var, flat
 
 _MOST_UNROLLED = 64  # iterations of a loop that counts inside of a tile
 

@@ -76,10 +76,8 @@ class Lanes(Places, ABC):
         loads = [x for x in walk(store.value) if isinstance(x, Load)]
         places += [(x.buffer, x.index) for x in loads]
         width = self.most_lanes
-        at = [x.value for x in walk(store.value) if isinstance(x, Position)]
-        for inner in (t for x in at for t, _ in x.terms if not isinstance(t, Var)):
-            if loop.var in set(variables(inner.value)):
-                return 1
+        if _is_divided(loop, store):
+            return 1
         self.lane, self.fixed[loop.var] = (loop.var, int(loop.extent)), 0
         outside = [x for x in loads if x.clamped and not self.inside(x)]
         self.lane = None
@@ -190,10 +188,8 @@ class Lanes(Places, ABC):
         if any(x.buffer.name == store.buffer.name or x.clamped for x in loads):
             return False
         places: list[Load | Store] = [store, *loads]
-        at = [x.value for x in walk(store.value) if isinstance(x, Position)]
-        for inner in (t for x in at for t, _ in x.terms if not isinstance(t, Var)):
-            if loop.var in set(variables(inner.value)):
-                return False
+        if _is_divided(loop, store):
+            return False
         for place in places:
             step = 0
             for term, c in self._access(place).terms:
@@ -255,6 +251,13 @@ class Lanes(Places, ABC):
 
 
 _CHEAP = frozenset(("add", "sub", "mul", "neg", "abs", "min", "max"))
+
+
+def _is_divided(loop: Loop, store: Store) -> bool:
+    """Return whether an element takes a quotient or a remainder of a loop's counter."""
+    at = [x.value for x in walk(store.value) if isinstance(x, Position)]
+    inner = (t.value for x in at for t, _ in x.terms if not isinstance(t, Var))
+    return any(loop.var in set(variables(value)) for value in inner)
 
 
 def invariants(var: Var, body: tuple[Stmt, ...]) -> list[Expr]:

@@ -92,12 +92,9 @@ class Subscripts:
         const, parts = self._linear(term.value)
         divisor, quotient = int(term.divisor), isinstance(term, Quotient)
         low, high = value_range(const, parts)
-        if low // divisor == high // divisor:
-            whole = low // divisor
-            return (whole, ()) if quotient else (const - whole * divisor, parts)
         divides = tuple((v, c) for v, c in parts if c % divisor == 0)
         rest = tuple((v, c) for v, c in parts if c % divisor)
-        if divides:  # ⌊(d·x + y) / d⌋ = x + ⌊y / d⌋
+        if divides and low // divisor != high // divisor:  # ⌊(d·x + y) / d⌋ = x + ⌊y / d⌋
             inside = self._quotient_of(const, rest, divisor, quotient)
             if not quotient:
                 return inside

@@ -163,12 +163,9 @@ class Writer:
 
     def over(self, number: int, other: int) -> None:
         """`number = number / other`, of what is not negative."""
-        where, by = self._where(number), self._where(other)
+        by = self._where(other)
         self.text += x86.move(RAX, by) + x86.store((RSP, self.size + 16), RAX)
-        self.text += x86.move(RAX, where) + x86.store((RSP, self.size + 8), RDX)
-        self.text += x86.WIDEN + x86.divide((RSP, self.size + 16))
-        self.text += x86.move(RDX, (RSP, self.size + 8))
-        self.text += x86.store(where, RAX) if isinstance(where, tuple) else x86.move(where, RAX)
+        self._divide(number, number, None, RAX)
 
     def _limit(self, number: int, value: int, condition: str) -> None:
         where = self._where(number)
@@ -197,12 +194,14 @@ class Writer:
         """`number &= value`."""
         self.text += x86.with_number("and", self._where(number), value)
 
-    def _divide(self, number: int, other: int, value: int, result: int) -> None:
-        """Division takes rax and rdx; who lives there waits behind the frame."""
+    def _divide(self, number: int, other: int, value: int | None, result: int) -> None:
+        """Division takes rax and rdx; who lives there waits behind the frame, and behind that the
+        divisor, which is there already if no `value` is given."""
         self.text += x86.move(RAX, self._where(other))
         kept = self.size + 8
         self.text += x86.store((RSP, kept), RDX)
-        self.text += x86.set_number((RSP, kept + 8), value)
+        if value is not None:
+            self.text += x86.set_number((RSP, kept + 8), value)
         self.text += x86.WIDEN + x86.divide((RSP, kept + 8))
         if result != RAX:
             self.text += x86.move(RAX, result)

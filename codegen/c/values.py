@@ -13,16 +13,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.codegen.c.places import Places
-from loopwright.codegen.c.text import (
-    ATOM,
-    OTHER,
-    PRODUCT,
-    SUM,
-    UNARY,
-    Text,
-    call,
-    product,
-)
+from loopwright.codegen.c.text import ATOM, OTHER, PRODUCT, SUM, UNARY, Text, call, product
 from loopwright.codegen.library.header import C_TYPES
 from loopwright.dsl.dtypes import HALVES, is_float, is_unsigned, limits, numpy_dtype
 from loopwright.dsl.expr import COMPARISONS, Binary, Cast, Const, Expr, Gather, Select, Unary

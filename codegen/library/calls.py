@@ -214,11 +214,7 @@ class Call:
     """
 
     def __init__(
-        self,
-        binary: Binary,
-        pointers: bytes,
-        outputs: tuple[Array, ...],
-        keep: Any,
+        self, binary: Binary, pointers: bytes, outputs: tuple[Array, ...], keep: Any
     ) -> None:
         """`keep` holds whatever must live as long as the pointers."""
         self.outputs = outputs

@@ -88,10 +88,7 @@ class _Functions(Functions):
     def __init__(self, name: str, left: Signature, whole: Signature) -> None:
         """`left` is the signature without what is bound."""
         super().__init__(name, left)
-        self.all_parameters = {
-            "main": whole.main_parameters,
-            "prepare": whole.prepare_parameters,
-        }
+        self.all_parameters = {"main": whole.main_parameters, "prepare": whole.prepare_parameters}
 
     def weight(self, name: str) -> str:
         """The C name of a bound array."""

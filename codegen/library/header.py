@@ -27,11 +27,7 @@ C_TYPES = {
     "bool": "uint8_t",
 }
 
-_NOTES = {
-    "float16": " (its bits)",
-    "bfloat16": " (its bits)",
-    "bool": " (0 or 1)",
-}
+_NOTES = {"float16": " (its bits)", "bfloat16": " (its bits)", "bool": " (0 or 1)"}
 
 _ARENA_ALIGNMENT = 64
 
@@ -95,10 +91,7 @@ const char *{name}_error(int status);""",
 def wrapper(functions: Functions) -> str:
     """C source that defines what `header` declares; it includes runtime.h."""
     signature = functions.signature
-    parts = [
-        '#include "runtime.h"\n',
-        f"const int lw_default_threads = {signature.threads};\n",
-    ]
+    parts = ['#include "runtime.h"\n', f"const int lw_default_threads = {signature.threads};\n"]
     if not functions.sizes:
         parts.append(_table("main", signature.main_parameters, signature.outputs))
     if signature.prepared:

@@ -133,13 +133,7 @@ class Llvm:
         if library.LLVMGetTargetFromTriple(triple, ctypes.byref(target), ctypes.byref(message)):
             raise ListError(self._taken(message.value))
         machine = library.LLVMCreateTargetMachine(
-            target,
-            triple,
-            mcpu.encode(),
-            features.encode(),
-            _AGGRESSIVE,
-            _PIC,
-            _DEFAULT_MODEL,
+            target, triple, mcpu.encode(), features.encode(), _AGGRESSIVE, _PIC, _DEFAULT_MODEL
         )
         self._contract(module)
         return module.value or 0, machine

@@ -122,11 +122,7 @@ def emit_preparation(name: str, tree: Tree, target: Target) -> Any:
 
 class _Emitter:
     def __init__(
-        self,
-        arguments: tuple[Buffer, ...],
-        target: Target,
-        own: bool,
-        sizes: Mapping[Dim, Any],
+        self, arguments: tuple[Buffer, ...], target: Target, own: bool, sizes: Mapping[Dim, Any]
     ) -> None:
         self.threads = target.threads
         self.own, self.caches = own, target.l2_bytes * target.threads

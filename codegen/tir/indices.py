@@ -76,10 +76,7 @@ class Indices:
         """An index expression: a Python integer where it is constant."""
         total: Any = self.size(x.const)
         for term, coefficient in x.terms:
-            if isinstance(term, Var):
-                value = self.known[term].value
-            else:
-                value = self._divided(term)
+            value = self.known[term].value if isinstance(term, Var) else self._divided(term)
             total = value * self.size(coefficient) + total
         return total
 

@@ -50,14 +50,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loopwright.costmodel.features.access import (
-    GPU_ROLES,
-    MEMORY,
-    ROLES,
-    Access,
-    Statement,
-    Touch,
-)
+from loopwright.costmodel.features.access import GPU_ROLES, MEMORY, ROLES, Access, Statement, Touch
 from loopwright.costmodel.features.batch_arithmetic import (
     Mask,
     Real,

@@ -24,11 +24,7 @@ from loopwright.costmodel.models.residual import Residual, Training
 
 _UNCHECKED = 120  # trees where too few records are held out
 _PATIENCE = 40  # trees without a lower loss on the held-out records
-_SHAPE = {
-    "min_child_weight": 0.5,
-    "subsample": 0.8,
-    "colsample_bynode": 0.5,
-}
+_SHAPE = {"min_child_weight": 0.5, "subsample": 0.8, "colsample_bynode": 0.5}
 
 
 class GBTModel(Residual):

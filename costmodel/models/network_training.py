@@ -62,11 +62,7 @@ class Records:
 
 
 def learn(
-    network: Any,
-    records: Records,
-    objective: str,
-    training: Training,
-    rng: np.random.Generator,
+    network: Any, records: Records, objective: str, training: Training, rng: np.random.Generator
 ) -> None:
     """Adjust the weights of a network, which predicts costs and says on which `device` it is.
     Those that were best for held-out records are kept."""

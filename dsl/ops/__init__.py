@@ -1,12 +1,7 @@
 """Operators, each a few lines of the notation: a library, and examples of how to write one."""
 
 from loopwright.dsl.ops.attention import attention
-from loopwright.dsl.ops.convolution import (
-    conv1d,
-    conv2d,
-    conv2d_transpose,
-    depthwise_conv2d,
-)
+from loopwright.dsl.ops.convolution import conv1d, conv2d, conv2d_transpose, depthwise_conv2d
 from loopwright.dsl.ops.einsum import einsum  # noqa: F401 - who writes lw.ops.einsum means it
 from loopwright.dsl.ops.elementwise import (
     add,

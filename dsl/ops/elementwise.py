@@ -9,13 +9,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
-from loopwright.dsl.ops.check import (
-    any_shape,
-    axis_of,
-    same_dtype,
-    same_extent,
-    shape_of,
-)
+from loopwright.dsl.ops.check import any_shape, axis_of, same_dtype, same_extent, shape_of
 from loopwright.dsl.size import check_dims
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.words import brief

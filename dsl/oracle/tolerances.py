@@ -98,10 +98,7 @@ def _bounds(stage: Tensor) -> tuple[float, float]:
     summed = terms * steps if d.reducer in ("sum", "prod") else terms
     read = (r.tensor for r in reads(d.body) if r.tensor.definition is not None)
     rounded = sum(epsilon(t.dtype) for t in set(read) if epsilon(t.dtype) > eps)
-    return (
-        eps * (8 + math.sqrt(steps)),
-        eps * (4 + 2 * summed) + 4 * rounded * math.sqrt(steps),
-    )
+    return (eps * (8 + math.sqrt(steps)), eps * (4 + 2 * summed) + 4 * rounded * math.sqrt(steps))
 
 
 class _Off(Exact):

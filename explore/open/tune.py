@@ -36,14 +36,7 @@ from loopwright.measure.device import Device
 from loopwright.measure.open_programs import program_seconds
 from loopwright.measure.tabular import TabularDevice
 from loopwright.schedule.loops.nothing import refuse_nothing_at_some_size
-from loopwright.schedule.open.cover import (
-    MOST_PROGRAMS,
-    Choose,
-    Cover,
-    completed,
-    settled,
-    spread,
-)
+from loopwright.schedule.open.cover import MOST_PROGRAMS, Choose, Cover, completed, settled, spread
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.program import OpenProgram, open_program
 from loopwright.schedule.sketch.sketch import Config

@@ -18,8 +18,10 @@ from loopwright.explore.scheduling.training import (
     Course,
     Episodes,
     as_policy,
+    descend,
     masked,
     network,
+    slow_down,
 )
 
 
@@ -84,8 +86,7 @@ def train_dqn(
     for share in course.shares(episodes):
         explore = max(low, high + (low - high) * share / settings.explored)
         memory.add(_collected(episodes, online, explore, settings, rng))
-        for group in optimizer.param_groups:
-            group["lr"] = settings.rate * max(0.05, 1 - share)
+        slow_down(optimizer, settings.rate, share)
         for _ in range(settings.updates):
             _update(online, target, optimizer, (memory, examples), settings, rng)
             updates += 1
@@ -187,9 +188,7 @@ def _update(
     short = masked(others, data["own"]).max(dim=1).values - found
     losses = losses + settings.imitate * data["shown"] * short
     loss = (torch.from_numpy(weights) * losses).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    descend(optimizer, loss)
     start = 0
     for source, _, places, _ in drawn:
         source.update(places, errors.detach().numpy()[start : start + len(places)])

@@ -20,8 +20,10 @@ from loopwright.explore.scheduling.training import (
     Course,
     Episodes,
     as_policy,
+    descend,
     masked,
     network,
+    slow_down,
 )
 
 
@@ -72,8 +74,7 @@ def train_ppo(
     episodes, (high, low) = Episodes(problems, evaluator, settings.episodes, rng), settings.entropy
     for share in course.shares(episodes):
         data = _collected(episodes, made, settings, rng)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.rate * max(0.05, 1 - share)
+        slow_down(optimizer, settings.rate, share)
         _improve(made, optimizer, data, settings, high + (low - high) * share, rng)
         rounds += 1
     about = {"method": "ppo", "rounds": rounds, "seed": course.seed}
@@ -99,9 +100,7 @@ def _imitate(
         few = torch.from_numpy(rng.integers(len(pairs), size=settings.batch))
         scores = masked(made(x[few])[:, :-1], legal[few])
         loss = torch.nn.functional.cross_entropy(scores, actions[few])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        descend(optimizer, loss)
 
 
 def _collected(

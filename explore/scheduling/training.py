@@ -122,6 +122,19 @@ def network(outputs: int, seed: int, base: Policy | None = None) -> torch.nn.Seq
     return made
 
 
+def slow_down(optimizer: torch.optim.Optimizer, rate: float, share: float) -> None:
+    """Let the rate fall with the share of the course that is over."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * max(0.05, 1 - share)
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    """One step of an optimizer."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
 def as_policy(made: torch.nn.Sequential, about: dict[str, Any]) -> Policy:
     """The policy of a network, whose first outputs are of the actions."""
     layers = [

@@ -65,6 +65,26 @@ class Schedule:
     likely: float = 0.75
 
 
+@dataclass(frozen=True, eq=False)
+class Guide:
+    """What guides annealing, and strategies made of it.
+
+    Attributes
+    ----------
+    encoded, rng: as those of any `Strategy`.
+    model, features: a cost model, which may have learned elsewhere, and what makes its rows of
+        points.
+    proposer: a sequence model, whose samples take the place of guesses in the first batch.
+    """
+
+    encoded: EncodedSpace
+    rng: np.random.Generator
+    model: CostModel
+    features: Callable[[Points], Rows]
+    schedule: Schedule = Schedule()
+    proposer: SequenceModel | None = None
+
+
 class Annealing(Strategy):
     """Asks a cost model, by Markov chains that walk to where it predicts low costs.
 
@@ -73,22 +93,12 @@ class Annealing(Strategy):
 
     least = 8  # the process learns much from each of the first few
 
-    def __init__(
-        self,
-        encoded: EncodedSpace,
-        rng: np.random.Generator,
-        model: CostModel,
-        features: Callable[[Points], Rows],
-        schedule: Schedule | None = None,
-        proposer: SequenceModel | None = None,
-    ) -> None:
-        """`features` turns points into rows for `model`, which may have learned elsewhere; samples
-        of a `proposer` take the place of guesses in the first batch."""
+    def __init__(self, guide: Guide) -> None:
+        encoded, rng, self.model = guide.encoded, guide.rng, guide.model
         super().__init__(encoded, rng)
-        self.proposals = Proposals(encoded, proposer, rng) if proposer else None
-        self.model, self.features = model, features
-        self.schedule = schedule or Schedule()
-        check_acquisition(self.schedule.acquisition, model)
+        self.proposals = Proposals(encoded, guide.proposer, rng) if guide.proposer else None
+        self.features, self.schedule = guide.features, guide.schedule
+        check_acquisition(self.schedule.acquisition, self.model)
         self.known = np.empty((0, 0), np.float32)
         """The features of every point told."""
         self.chains = np.empty((0, encoded.width), np.int64)

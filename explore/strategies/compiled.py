@@ -12,12 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from loopwright.codegen.facts.facts import Facts, names_of_facts
-from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.costmodel.models.residual import Residual
-from loopwright.costmodel.sequence.model import SequenceModel
-from loopwright.explore.strategies.annealing import Annealing, Found, Schedule
-from loopwright.explore.strategies.encoded_space import EncodedSpace, Points
+from loopwright.explore.strategies.annealing import Annealing, Found, Guide
+from loopwright.explore.strategies.encoded_space import Points
 from loopwright.explore.strategies.features import Rows
 from loopwright.schedule.sketch.sketch import Config
 
@@ -48,28 +46,17 @@ class Compiled(Annealing):
 
     least = 16  # the process chooses none, and several times as many are built at a time
 
-    def __init__(
-        self,
-        encoded: EncodedSpace,
-        rng: np.random.Generator,
-        model: CostModel,
-        features: Callable[[Points], Rows],
-        schedule: Schedule | None = None,
-        proposer: SequenceModel | None = None,
-        *,
-        feedback: Feedback,
-        seed: int = 0,
-    ) -> None:
-        """`feedback` builds; `seed` is that of the models made here. The others are as in
-        `Annealing`; the second model goes on from the base of the first one."""
-        super().__init__(encoded, rng, model, features, schedule, proposer)
-        self.feedback = feedback
+    def __init__(self, guide: Guide, feedback: Feedback, seed: int = 0) -> None:
+        """`feedback` builds; `seed` is that of the models made here. The second model goes on from
+        the base of the first one."""
+        super().__init__(guide)
+        self.feedback, model = feedback, guide.model
         base = model.base if isinstance(model, Residual) else None
         self.second = GBTModel("rank", seed, reads=model.reads, base=base)
         self.checker = GBTModel(
             "regression", seed, reads=model.reads, rounds=_ROUNDS, depth=_DEPTH
         )
-        self.names = names_of_facts(encoded.space.target.gpu is not None)
+        self.names = names_of_facts(guide.encoded.space.target.gpu is not None)
         self.facts: dict[Config, Facts] = {}
         """The facts of every config that was built."""
         self._built: list[tuple[Rows, Rows]] = []

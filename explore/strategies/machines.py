@@ -8,20 +8,12 @@ other is where the process expects to improve most. So at worst the list takes t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from loopwright.costmodel.model import CostModel
-from loopwright.explore.strategies.annealing import Annealing, Schedule
-from loopwright.explore.strategies.encoded_space import (
-    EncodedSpace,
-    Floats,
-    Points,
-    distinct,
-    hashes,
-)
-from loopwright.explore.strategies.features import Rows
+from loopwright.explore.strategies.annealing import Annealing, Guide
+from loopwright.explore.strategies.encoded_space import Floats, Points, distinct, hashes
 from loopwright.explore.strategies.improvement import distances, expected_improvement
 
 Measured = tuple[Points, Floats]
@@ -43,18 +35,10 @@ class MachinesSearch(Annealing):
 
     least = 2
 
-    def __init__(
-        self,
-        encoded: EncodedSpace,
-        rng: np.random.Generator,
-        model: CostModel,
-        features: Callable[[Points], Rows],
-        schedule: Schedule | None,
-        machines: Sequence[Measured],
-    ) -> None:
+    def __init__(self, guide: Guide, machines: Sequence[Measured]) -> None:
         """`machines` are what others have measured, at least one of them."""
-        super().__init__(encoded, rng, model, features, schedule)
-        self.listed, deviations = _list(machines)
+        super().__init__(guide)
+        encoded, (self.listed, deviations) = guide.encoded, _list(machines)
         legal = encoded.is_legal(self.listed)
         self.listed, deviations = self.listed[legal][:_POOL], deviations[legal][:_POOL]
         self._prior = deviations.mean(axis=1)

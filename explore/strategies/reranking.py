@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from loopwright.costmodel.model import CostModel
-from loopwright.costmodel.sequence.model import SequenceModel
-from loopwright.explore.strategies.annealing import Annealing, Found, Schedule
-from loopwright.explore.strategies.encoded_space import EncodedSpace, Points
+from loopwright.explore.strategies.annealing import Annealing, Found, Guide
+from loopwright.explore.strategies.encoded_space import Points
 from loopwright.explore.strategies.features import Rows
 
 RANKED = 128
@@ -22,19 +21,10 @@ class Reranking(Annealing):
     same measurements."""
 
     def __init__(
-        self,
-        encoded: EncodedSpace,
-        rng: np.random.Generator,
-        model: CostModel,
-        features: Callable[[Points], Rows],
-        schedule: Schedule | None = None,
-        proposer: SequenceModel | None = None,
-        *,
-        ranker: CostModel,
-        ranked_by: Callable[[Points], Rows],
+        self, guide: Guide, ranker: CostModel, ranked_by: Callable[[Points], Rows]
     ) -> None:
-        """`ranked_by` turns points into rows for `ranker`; the others are as in `Annealing`."""
-        super().__init__(encoded, rng, model, features, schedule, proposer)
+        """`ranked_by` turns points into rows for `ranker`."""
+        super().__init__(guide)
         self.ranker, self.ranked_by = ranker, ranked_by
         self.ranked = np.empty((0, 0), np.float32)
         """Rows of `ranked_by` for every point told."""

@@ -6,14 +6,10 @@ which knobs make the difference no record of the one tells. So the first trials 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from loopwright.costmodel.model import CostModel
-from loopwright.explore.strategies.annealing import Annealing, Schedule, programs
-from loopwright.explore.strategies.encoded_space import EncodedSpace, Points, distinct
-from loopwright.explore.strategies.features import Rows
+from loopwright.explore.strategies.annealing import Annealing, Guide, programs
+from loopwright.explore.strategies.encoded_space import Points, distinct
 from loopwright.explore.strategies.process import expected
 
 _KNOWN, _LOOKED_AT = 256, 2048
@@ -31,20 +27,12 @@ class TransferSearch(Annealing):
 
     least = 4
 
-    def __init__(
-        self,
-        encoded: EncodedSpace,
-        rng: np.random.Generator,
-        model: CostModel,
-        features: Callable[[Points], Rows],
-        schedule: Schedule | None = None,
-        begin: Points | None = None,
-    ) -> None:
+    def __init__(self, guide: Guide, begin: Points | None = None) -> None:
         """`begin` is a batch of one point; by default the best one told, or the choice of a model
         that has learned elsewhere."""
-        super().__init__(encoded, rng, model, features, schedule)
+        super().__init__(guide)
         self.begin = begin
-        self.probes = np.empty((0, encoded.width), np.int64)
+        self.probes = np.empty((0, guide.encoded.width), np.int64)
         """Number of points: where it began, and then a neighbour for each knob."""
 
     def _propose(self, n: int) -> Points:

@@ -32,11 +32,7 @@ from loopwright.graph.compile.entries import (
     planned,
     step_entries,
 )
-from loopwright.graph.compile.kernels import (
-    TunedKernel,
-    tuned_kernel,
-    tvm_kernel,
-)
+from loopwright.graph.compile.kernels import TunedKernel, tuned_kernel, tvm_kernel
 from loopwright.graph.compile.loops import Parts
 from loopwright.graph.compile.memory_plan import place
 from loopwright.graph.importers.tir import Imported

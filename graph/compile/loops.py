@@ -58,12 +58,7 @@ class Parts:
         return self._both[value] if value in self._both else self._nbytes(value)
 
     def add(
-        self,
-        value: Value,
-        source: Value,
-        offset: Number,
-        stride: Number = 0,
-        several: int = 0,
+        self, value: Value, source: Value, offset: Number, stride: Number = 0, several: int = 0
     ) -> None:
         """Say where a value lies in another."""
         self._known[value] = Part(source, offset, stride, several)

@@ -156,10 +156,7 @@ class _Listing:
 
 class _Apply(_Listing):
     def __init__(
-        self,
-        module: Any,
-        wanted: BuildOptions,
-        best: Callable[[Workload], Record | None],
+        self, module: Any, wanted: BuildOptions, best: Callable[[Workload], Record | None]
     ) -> None:
         super().__init__(module)
         self.wanted, self.best = wanted, best

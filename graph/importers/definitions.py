@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import reads
+from loopwright.dsl.workload import in_order, reads
 from loopwright.graph.loops import Loop
 from loopwright.graph.network import Network
 
@@ -70,18 +70,7 @@ class Written:
 
 def defined_by(results: Sequence[Any], seen: set[Tensor]) -> list[Tensor]:
     """The tensors that results need and that are not `seen`, each after those that it reads."""
-    order: dict[Tensor, None] = {}
-    stack = [(t, False) for t in reversed(results) if isinstance(t, Tensor)]
-    while stack:
-        tensor, done = stack.pop()
-        if tensor in order or tensor in seen:
-            continue
-        if done:
-            order[tensor] = None
-            continue
-        stack.append((tensor, True))
-        stack.extend((t, False) for t in reversed(read_by(tensor)))
-    return list(order)
+    return list(in_order([t for t in results if isinstance(t, Tensor)], read_by, seen))
 
 
 def read_by(tensor: Tensor) -> list[Tensor]:

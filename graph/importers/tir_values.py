@@ -62,10 +62,7 @@ class Values:
     """
 
     def __init__(
-        self,
-        tensors: Mapping[Any, Tensor],
-        indices: Mapping[Any, Index],
-        lets: Mapping[Any, Any],
+        self, tensors: Mapping[Any, Tensor], indices: Mapping[Any, Index], lets: Mapping[Any, Any]
     ) -> None:
         self.tensors, self.indices, self.lets = tensors, indices, dict(lets)
         self.extents = {i: i.extent or 1 for i in indices.values()}

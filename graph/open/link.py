@@ -128,10 +128,7 @@ class _FramePlan:
         slots = self.place_all(entries, places)
         limits = tuple(
             Limit(
-                n,
-                expression(self.frame.elements(v)),
-                v.dtype,
-                expression(self.frame.extents[v]),
+                n, expression(self.frame.elements(v)), v.dtype, expression(self.frame.extents[v])
             )
             for n, v in enumerate(network.inputs, 1)
             if v in self.frame.extents

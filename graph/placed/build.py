@@ -33,7 +33,7 @@ def check_placeable(work: object) -> None:
 def placed_model(
     built: TunedModel | VmModel,
     gpu: Target,
-    records: GivenLocation | None = None,
+    records: GivenLocation | None,
     policy: str = "exact",
     besides: Mapping[str, Record] | None = None,
 ) -> PlacedModel:

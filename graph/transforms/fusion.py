@@ -25,13 +25,7 @@ from loopwright.dsl.ranges import always
 from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import map_reads
 from loopwright.dsl.workload import Workload, defined, reads, tensor_shape, workload
-from loopwright.graph.importers.definitions import (
-    Definitions,
-    Foreign,
-    Part,
-    Repeated,
-    read_by,
-)
+from loopwright.graph.importers.definitions import Definitions, Foreign, Part, Repeated, read_by
 from loopwright.graph.network import MOST_ARGUMENTS
 from loopwright.graph.transforms.choices import Choices
 from loopwright.graph.transforms.reshape import only_reshapes, view_offset

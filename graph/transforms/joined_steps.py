@@ -129,9 +129,8 @@ class _Joiner:
 
     def _attention(self, last: int, work: Imported) -> Iterator[tuple[Run, Gains]]:
         """The steps from one product to the next, where a step is that, neither by weights."""
-        if products := _products(work):
-            if not _by_weights(products):
-                yield from ((run, self._gains_by_blocks) for run in self._from_product(last))
+        if (products := _products(work)) and not _by_weights(products):
+            yield from ((run, self._gains_by_blocks) for run in self._from_product(last))
 
     def _from_product(self, last: int) -> Iterator[Run]:
         for first, place, before in self._before(last):

@@ -9,13 +9,18 @@ What a step's own time does not tell, whole networks do (`graph.tuning.network_a
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 
-from loopwright.graph.compile.link import link
 from loopwright.graph.compile.model import TunedModel
-from loopwright.graph.tasks import Work
 from loopwright.graph.tuning.candidates import Compared, Samples, chosen, expected
-from loopwright.graph.tuning.network_ab import SPARED, compare_networks, rounds, too_large
+from loopwright.graph.tuning.network_ab import (
+    SPARED,
+    NetworkComparison,
+    compare_networks,
+    rounds,
+    too_large,
+)
 from loopwright.measure.device import Measurement
 from loopwright.measure.lease import MachineLease
 from loopwright.schedule.sketch.sketch import Config
@@ -30,68 +35,51 @@ _Variant = tuple[dict[str, Config], TunedModel]
 """A variant of the network, and its configs by the workload's key."""
 
 
-def compare_in_situ(
-    work: Work,
-    target: Target,
-    tasks: Sequence[Compared],
-    seconds: float,
-    others: Mapping[str, Config],
-    all_of_it: bool,
-) -> Iterator[str]:
+def compare_in_situ(compared: NetworkComparison, seconds: float) -> Iterator[str]:
     """Measure the candidates of all tasks in the network, and record what they took, in about so
-    many seconds, sooner unless all of the time is to be used. `others` are configs of the tasks
-    that are not compared, by the workload's key. Says what it does. The winner of each task is
-    checked against the oracle, and rejected if it is wrong."""
+    many seconds at most. Says what it does. The winner of each task is checked against the oracle,
+    and rejected if it is wrong."""
     begin = time.monotonic()
     middle = begin + seconds / 2
-    tasks = [t for t in tasks if t.configs]
-    if not tasks:
+    compared = replace(compared, tasks=[t for t in compared.tasks if t.configs])
+    if not compared.tasks:
         return
-    models = yield from _built(work, target, tasks, others, middle)
-    samples = _timed(models, tasks, middle, all_of_it)
+    models = yield from _built(compared, middle)
+    samples = _timed(models, compared, middle)
     if models and time.monotonic() < begin + seconds * 2 / 3:  # else steps took it all
         models.clear()  # their weights make room for those of others
-        yield from compare_networks(
-            work, target, tasks, samples, begin + seconds, others, all_of_it
-        )
-    for t in tasks:
-        _record(t, samples[t.key], target)
+        yield from compare_networks(compared, samples, begin + seconds)
+    for t in compared.tasks:
+        _record(t, samples[t.key], compared.target)
     yield "compared the best candidates inside of the network"
 
 
-def _built(
-    work: Work,
-    target: Target,
-    tasks: Sequence[Compared],
-    others: Mapping[str, Config],
-    end: float,
-) -> Generator[str, None, list[_Variant]]:
+def _built(compared: NetworkComparison, end: float) -> Generator[str, None, list[_Variant]]:
     """Build variants of the network until `end`, two at least, each with other candidates. Says
     what it does."""
-    models: list[_Variant] = []
+    models, tasks = list[_Variant](), compared.tasks
     variants = max(len(t.configs) for t in tasks)
     for variant in range(variants):
         if len(models) > 1 and time.monotonic() > end:
             break
         configs = {t.key: t.configs[variant % len(t.configs)] for t in tasks}
-        composed = link(work, {**others, **configs}, target, "model")
+        composed = compared.linked(configs)
         if composed.notes:  # a candidate that cannot be built has its default in its place
             yield f"not compared in situ: {composed.notes[0]}"
             continue
-        models.append((configs, TunedModel(work, composed, target, {})))
+        models.append((configs, compared.model(composed)))
         if too_large([model for _, model in models]):
             break
         yield f"built {variant + 1} of {variants} variants of the network"
     return models
 
 
-def _timed(
-    models: Sequence[_Variant], tasks: Sequence[Compared], end: float, all_of_it: bool
-) -> Samples:
+def _timed(models: Sequence[_Variant], compared: NetworkComparison, end: float) -> Samples:
     """Times of every task's candidates within calls of the variants, in rounds until `end`."""
+    tasks = compared.tasks
     samples: Samples = {t.key: {} for t in tasks}
     calls = _calls(models[0][1]) if models else 0
-    for number in rounds(end, all_of_it) if models else ():
+    for number in rounds(end, compared.all_of_it) if models else ():
         taken: Samples = {t.key: {} for t in tasks}
         for configs, model in models:
             with MachineLease():

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loopwright.explore.significance import FEWEST, ratio
-from loopwright.graph.compile.link import link
+from loopwright.graph.compile.link import Linked, link
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.tasks import Work
 from loopwright.graph.tuning.candidates import (
@@ -63,23 +63,33 @@ class Change:
     configs: Mapping[str, Config]
 
 
-def compare_networks(
-    work: Work,
-    target: Target,
-    tasks: Sequence[Compared],
-    samples: Samples,
-    end: float,
-    others: Mapping[str, Config],
-    all_of_it: bool,
-) -> Iterator[str]:
-    """Compare networks as wholes until `end`, sooner unless all of the time is to be used: lighter
-    ones first, then those in which one task writes contiguous parts. Where one is faster than that
-    of the fastest steps, its candidates' samples become those of the fastest, less the gain. Says
-    what it does."""
+@dataclass(frozen=True, eq=False)
+class NetworkComparison:
+    """A network in which the candidates of `tasks` are compared. `others` are configs of the tasks
+    that are not, by the workload's key. All of the time is used, or as much as tests need."""
+
+    work: Work
+    target: Target
+    tasks: Sequence[Compared]
+    others: Mapping[str, Config]
+    all_of_it: bool
+
+    def linked(self, configs: Mapping[str, Config]) -> Linked:
+        """The network with these configs."""
+        return link(self.work, {**self.others, **configs}, self.target, "model")
+
+    def model(self, linked: Linked) -> TunedModel:
+        """The model that a network was linked to."""
+        return TunedModel(self.work, linked, self.target, {})
+
+
+def compare_networks(compared: NetworkComparison, samples: Samples, end: float) -> Iterator[str]:
+    """Compare networks as wholes until `end` at the latest: lighter ones first, then those in
+    which one task writes contiguous parts. Where one is faster than that of the fastest steps, its
+    candidates' samples become those of the fastest, less the gain. Says what it does."""
     middle = (time.monotonic() + end) / 2
     for changes, until in ((lighter, middle), (_parts, end)):
-        found = changes(tasks, samples)
-        yield from _compare(work, target, tasks, samples, found, until, others, all_of_it)
+        yield from _compare(compared, samples, changes(compared.tasks, samples), until)
 
 
 def lighter(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
@@ -130,31 +140,24 @@ def _parts(tasks: Sequence[Compared], samples: Samples) -> list[Change]:
 
 
 def _compare(
-    work: Work,
-    target: Target,
-    tasks: Sequence[Compared],
-    samples: Samples,
-    changes: Sequence[Change],
-    end: float,
-    others: Mapping[str, Config],
-    all_of_it: bool,
+    compared: NetworkComparison, samples: Samples, changes: Sequence[Change], end: float
 ) -> Iterator[str]:
     """Compare the network of the fastest steps with changed ones."""
     if not changes:
         return
-    begin = time.monotonic()
+    begin, tasks = time.monotonic(), compared.tasks
     first = {t.key: fastest(samples[t.key]) for t in tasks}
     models: list[TunedModel] = []
     built: list[Change] = []
     for change in (Change("", {}), *changes[:_NETWORKS]):
         if len(models) > 1 and (time.monotonic() > (begin + end) / 2 or too_large(models)):
             break
-        composed = link(work, {**others, **first, **change.configs}, target, "model")
+        composed = compared.linked({**first, **change.configs})
         if not (built and composed.notes):  # else a config is none that can be built
-            models.append(TunedModel(work, composed, target, {}))
+            models.append(compared.model(composed))
             built.append(change)
     calls: list[list[float]] = [[] for _ in models]
-    for _ in rounds(end, all_of_it):
+    for _ in rounds(end, compared.all_of_it):
         with MachineLease():
             for model, taken in zip(models, calls):
                 taken.append(sum(seconds for _, seconds in model.profile(calls=_CALLS)))

@@ -24,6 +24,7 @@ from loopwright.graph.tasks import Task, Work
 from loopwright.graph.tuning.candidates import Compared, candidates
 from loopwright.graph.tuning.in_situ import compare_in_situ
 from loopwright.graph.tuning.live_table import Tell
+from loopwright.graph.tuning.network_ab import NetworkComparison
 from loopwright.graph.tuning.task_state import BATCH, TaskState, TuningRound
 from loopwright.measure.device import Device, DeviceError, TimeUpError
 from loopwright.measure.opening import open_device
@@ -171,11 +172,7 @@ class _Times:
 
 
 def _compared(
-    work: Work,
-    target: Target,
-    states: Sequence[TaskState],
-    records: GivenLocation,
-    times: _Times,
+    work: Work, target: Target, states: Sequence[TaskState], records: GivenLocation, times: _Times
 ) -> Iterator[str]:
     """Compare the best of all tasks inside of the network, in what is left of the time; lines
     that say what came out."""
@@ -187,7 +184,8 @@ def _compared(
     ]
     others = _known(work, target, records) if best else {}
     left = min(times.comparing, max(times.deadline - time.monotonic(), 0.0))
-    yield from compare_in_situ(work, target, best, left, others, math.isfinite(times.deadline))
+    compared = NetworkComparison(work, target, best, others, math.isfinite(times.deadline))
+    yield from compare_in_situ(compared, left)
 
 
 def unstored(states: Sequence[TaskState]) -> dict[str, Record]:

@@ -138,9 +138,7 @@ def drain(name: str, minutes: float, address: str) -> None:
 @click.option("--watch", is_flag=True, help="Keep it up to date, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="All of it, for programs.")
 @click.option(
-    "--page",
-    metavar="[HOST:]PORT",
-    help="Serve a live page, on loopback unless a host is given.",
+    "--page", metavar="[HOST:]PORT", help="Serve a live page, on loopback unless a host is given."
 )
 def status(address: str, watch: bool, as_json: bool, page: str | None) -> None:
     """Show machines, what they are at, tuners, and failures by kind."""

@@ -35,12 +35,7 @@ _HEAD = ("kernels", "registers", "spilled bytes", "shared bytes", "s", "config")
 @SEED
 @NUMERICS
 def inspect(
-    what: str,
-    settings: tuple[str, ...],
-    arch: str | None,
-    count: int,
-    seed: int,
-    numerics: str,
+    what: str, settings: tuple[str, ...], arch: str | None, count: int, seed: int, numerics: str
 ) -> None:
     """Compile programs for WHAT and show what they use of a GPU; run nothing.
 

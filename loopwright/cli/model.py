@@ -12,11 +12,7 @@ import click
 from loopwright.cli.common.command import STORE, File, NewFile, Store, show_details
 from loopwright.cli.common.command import Group as _Commands
 from loopwright.cli.common.options import SEED, choice
-from loopwright.cli.common.source_training import (
-    SourceOptions,
-    source_options,
-    train_from_table,
-)
+from loopwright.cli.common.source_training import SourceOptions, source_options, train_from_table
 from loopwright.dsl.words import counted
 from loopwright.paths import problem_of_file, shown
 from loopwright.transfer.records.location import Location

@@ -32,11 +32,7 @@ class Anchor:
         return Anchor(workload, Config.from_json(config), cost)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "workload": self.workload,
-            "config": self.config.to_json(),
-            "cost": self.cost,
-        }
+        return {"workload": self.workload, "config": self.config.to_json(), "cost": self.cost}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Anchor:

@@ -46,10 +46,7 @@ def join(address: str) -> Callable[[], None]:
     ends = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
-            address=address,
-            namespace=NAMESPACE,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
+            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         hint = "see `ray status` there"

@@ -51,20 +51,22 @@ def start_head(
         words += [f"--node-ip-address={listen}", f"--ray-client-server-port={CLIENTS}"]
     words += [] if folder is None else [f"--temp-dir={folder}"]
     _ray([*words, *_offers(builders, measures)], environment)
-    address = f"{listen or '127.0.0.1'}:{port}"
-    file = where_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"address": address}), encoding="utf-8")
-    return address
+    return _note_address(f"{listen or '127.0.0.1'}:{port}")
 
 
 def join_head(address: str, builders: int | None, measures: bool) -> None:
     """Make this machine a node of the fleet whose head has an address."""
     token = {} if "RAY_AUTH_MODE" in os.environ else {"RAY_AUTH_MODE": "token"}
     _ray(["start", f"--address={address}", *_offers(builders, measures)], _PROCESSES | token)
+    _note_address(address)
+
+
+def _note_address(address: str) -> str:
+    """Note the address of the head where `auto` finds it."""
     file = where_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"address": address}), encoding="utf-8")
+    return address
 
 
 def leave(node: str, address: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from loopwright.measure.machine import versions
 
+_MOST_FLUSHED = 1 << 30  # bytes, of all processors together
 _DEFAULT_CACHE = 32 << 20  # bytes of a cache that is not told
 _UNITS = {"K": 10, "M": 20, "G": 30}
 _LONGEST = 200  # characters of a text in the fingerprint
@@ -106,7 +107,7 @@ class Facts:
         sizes = {c.level: c.size for c in next(iter(self.caches.values()), ())}
         return sizes.get(1, 32 << 10), sizes.get(2, 512 << 10)
 
-    def flushed(self, most: int = 1 << 30) -> dict[int, int]:
+    def flushed(self) -> dict[int, int]:
         """Bytes that each processor writes to empty all caches: see `workers.worker_run.Flush`."""
         shares: dict[str, list[int]] = {}
         sizes: dict[str, int] = {}
@@ -117,7 +118,7 @@ class Facts:
             below = max(below, levels[-2].size if len(levels) > 1 else 0)
             shares.setdefault(last.shared, []).append(cpu)
             sizes[last.shared] = last.size
-        each = most // len(self.siblings)
+        each = _MOST_FLUSHED // len(self.siblings)
         return {
             cpu: min(max(2 * sizes[shared] // len(cpus), 2 * below), each)
             for shared, cpus in shares.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from loopwright.measure.device import DeviceError, Failure, TimeUpError
@@ -136,15 +136,7 @@ class Link:
     def dismiss(self) -> None:
         """End the process there that runs candidates; another one can be had at once."""
         self.workers.clear()
-        if self._session is None:
-            return
-        if self._session.busy:
-            self._drop()
-            return
-        try:
-            self._session.ask(Kind.RESTART)
-        except LinkError as error:
-            self._gone(error)
+        self._tell(lambda session: session.ask(Kind.RESTART))
 
     def close(self) -> None:
         """End the worker there."""
@@ -169,13 +161,17 @@ class Link:
 
     def __exit__(self, *_error: object) -> None:
         self._held = False
+        self._tell(lambda session: session.unlock())
+
+    def _tell(self, what: Callable[[Session], object]) -> None:
+        """Tell the session something, if there is one; one that is busy ends."""
         if self._session is None:
             return
         if self._session.busy:
             self._drop()
             return
         try:
-            self._session.unlock()
+            what(self._session)
         except LinkError as error:
             self._gone(error)
 

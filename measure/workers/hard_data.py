@@ -49,9 +49,7 @@ def with_scaled_features(
     return tuple(made[t] for t in workload.inputs)
 
 
-def _features(
-    workload: Workload,
-) -> Iterator[tuple[tuple[Tensor, int], tuple[Tensor, int], int]]:
+def _features(workload: Workload) -> Iterator[tuple[tuple[Tensor, int], tuple[Tensor, int], int]]:
     """Two inputs, read once, the axis of each that a product sums over, and its extent."""
     reads = [r for s in workload.stages for r in _reads(defined(s).body)]
     for stage in workload.stages:

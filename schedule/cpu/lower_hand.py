@@ -25,20 +25,14 @@ from loopwright.dsl.ops.comparisons import by_comparisons
 from loopwright.dsl.ops.scan_blocks import in_blocks
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.loops.statements import identity, leaves, to_linear
+from loopwright.schedule.loops.statements import identity, to_linear
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.combine import combined
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.heuristics import PROGRAM
-from loopwright.schedule.program.nest import lanes, terms
+from loopwright.schedule.program.nest import lanes, leaves, terms
 from loopwright.schedule.program.plan import FusionGroup
-from loopwright.schedule.sketch.hand import (
-    Fused,
-    HandLoop,
-    HandNest,
-    applied,
-    steps_of,
-)
+from loopwright.schedule.sketch.hand import Fused, HandLoop, HandNest, applied, steps_of
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.target import Target
@@ -193,11 +187,7 @@ class HandLowering:
         return [Store(self.storage.touch(nest.out, self.part), index, value)]
 
     def _around(
-        self,
-        loops: Sequence[HandLoop],
-        at: _At,
-        name: str,
-        inside: Callable[[_At], list[Stmt]],
+        self, loops: Sequence[HandLoop], at: _At, name: str, inside: Callable[[_At], list[Stmt]]
     ) -> list[Stmt]:
         """Statements inside of loops, the outermost first, with what follows from their counters.
         `name` tells the loops of initial and last steps, and of copies, from the nest's own."""

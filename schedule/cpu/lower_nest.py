@@ -18,13 +18,14 @@ from loopwright.schedule.cpu.lower_pack import lower_panel
 from loopwright.schedule.cpu.lower_reduce import ReductionLoops, combined_lanes, reduction_loops
 from loopwright.schedule.cpu.prefetch import prefetches
 from loopwright.schedule.cpu.tile_loops import TileLoops
-from loopwright.schedule.loops.statements import identity, leaves, to_linear, wrapped
+from loopwright.schedule.loops.statements import identity, to_linear, wrapped
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import (
     extent,
     is_order,
     lanes,
+    leaves,
     predicated_reads,
     stride,
     terms,
@@ -161,9 +162,7 @@ class NestLowering:
         for number, (index, body) in enumerate(writes):
 
             def write(
-                at: dict[Index, Linear],
-                index: tuple[Affine, ...] = index,
-                body: Expr = body,
+                at: dict[Index, Linear], index: tuple[Affine, ...] = index, body: Expr = body
             ) -> Stmt:
                 place = self.place(at)
                 return self._store(index, self._value(body, place, at, None), place)

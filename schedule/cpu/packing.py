@@ -12,7 +12,7 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.program.footprint import LINE, NestContext, indices, mostly_written, uses
-from loopwright.schedule.program.nest import Nest, extent, predicated_reads, stride
+from loopwright.schedule.program.nest import Nest, extent, leaves, predicated_reads, stride
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.sketch.sketch import Packed
 
@@ -61,7 +61,7 @@ def packings(
         options.insert(0, options.pop(options.index(tuple(always))))
     if mostly_written(nest):
         options.sort(key=lambda option: any(p.local for p in option))
-    if any(p.axis != vector and _scattered(nest, p, context) for p in maybe):
+    if any(p.axis != vector and _scattered(p, context) for p in maybe):
         options.insert(0, options.pop(options.index((*always, *maybe))))
     return options
 
@@ -91,16 +91,14 @@ def packable(nest: Nest, read: Read, axis: Index, context: NestContext) -> bool:
         return False
     if any(not isinstance(atom, Index) for p in read.index for atom, _ in p.terms):
         return False
-    for p, size in zip(read.index, tensor_shape(read.tensor), strict=True):
-        low, high = p.bounds(extents)
-        if low < 0 or high >= size:
-            return False
+    if leaves(read, extents):
+        return False
     if math.prod(extent(i) for i in used) > math.prod(tensor_shape(read.tensor)):
         return False
     return constant or uses(nest, read) >= CPU.pack_uses
 
 
-def _scattered(nest: Nest, packed: Packed, context: NestContext) -> bool:
+def _scattered(packed: Packed, context: NestContext) -> bool:
     """Return whether every step of the reduction reads other cache lines of an operand. Either
     each is for one element, or so many that they leave the nearest cache."""
     if any(stride(packed.tensor, packed.index, k) == 1 for k in packed.inner):

@@ -12,9 +12,9 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import children, rebuild
 from loopwright.dsl.workload import tensor_shape
-from loopwright.schedule.loops.statements import leaves, to_linear, wrapped
+from loopwright.schedule.loops.statements import to_linear, wrapped
 from loopwright.schedule.loops.storage import Storage
-from loopwright.schedule.program.nest import Nest, extent, stride
+from loopwright.schedule.program.nest import Nest, extent, leaves, stride
 from loopwright.schedule.target import Gpu
 from loopwright.schedule.tree.grammar import (
     Buffer,

@@ -13,6 +13,7 @@ lines; the last tiles overlap, as on a CPU.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from loopwright.dsl.elements import COMBINE
 from loopwright.dsl.expr import Binary, Expr, IndexValue, Read
@@ -20,8 +21,8 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import walk
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear, nothing
-from loopwright.schedule.loops.statements import identity, leaves, wrapped
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.loops.statements import identity, wrapped
+from loopwright.schedule.program.nest import Nest, extent, leaves
 from loopwright.schedule.sketch.kernel import Elementwise
 from loopwright.schedule.tree.grammar import (
     Allocate,
@@ -61,126 +62,107 @@ def lower_elementwise(sketch: Elementwise, values: Values, kernel: KernelLowerin
             let, at[axis] = kernel.let(f"{axis.name}.base", number * size, extent(axis) - size)
             lets.append(let)
     tiled = [(axis, sizes[axis]) for axis in sketch.tiled]
-    body = thread_tile(sketch.nest, kernel, at, tiled, values)
-    body = [clip, *lets, *body]
+    body = [clip, *lets, *ThreadTile(sketch.nest, kernel, at, tiled).elements(values)]
     return wrapped(body, [(block, blocks, "block"), (thread, threads, "thread")])
 
 
-def thread_tile(
-    nest: Nest,
-    kernel: KernelLowering,
-    at: Mapping[Index, Linear],
-    tiled: list[tuple[Index, Column]],
-    values: Values,
-) -> list[Stmt]:
-    """The elements of one thread: `tiled` from `at` on."""
-    if nest.reducer is None:
-        return _writes(nest, kernel, at, tiled)
-    acc = kernel.own("acc", tuple(size for _, size in tiled) or (1,), nest.result.dtype)
-    start = identity(nest.reducer, acc.dtype)
+@dataclass(frozen=True, eq=False)
+class ThreadTile:
+    """The elements of one thread: `tiled` axes, so many of each, from `at` on."""
 
-    def where(inside: Mapping[Index, Linear]) -> tuple[Linear, ...]:
-        return tuple(inside.values()) or (Linear(),)
+    nest: Nest
+    kernel: KernelLowering
+    at: Mapping[Index, Linear]
+    tiled: Sequence[tuple[Index, Column]]
 
-    def init(inside: Mapping[Index, Linear]) -> list[Stmt]:
-        return [Store(acc, where(inside), start)]
+    def elements(self, values: Values) -> list[Stmt]:
+        """Statements that compute and write them."""
+        nest, kernel, at, tiled = self.nest, self.kernel, self.at, self.tiled
+        if nest.reducer is None:
+            return self._writes()
+        acc = kernel.own("acc", tuple(size for _, size in tiled) or (1,), nest.result.dtype)
+        start = identity(nest.reducer, acc.dtype)
 
-    stmts: list[Stmt] = [Allocate(acc), *kernel.nest_loops(tiled, "init", init)]
-    stmts += _reduction(nest, kernel, at, tiled, values, acc)
-    extents = extents_of(nest, at)
-    touched = [(nest.out, nest.index), *accesses(nest, nest.epilogue)]
-    lanes = vector_lanes(nest, kernel, at, tiled, touched, nest.epilogue)
+        def where(inside: Mapping[Index, Linear]) -> tuple[Linear, ...]:
+            return tuple(inside.values()) or (Linear(),)
 
-    def write(inside: Mapping[Index, Linear]) -> list[Stmt]:
-        return [kernel.finish(nest, _moved(at, inside), extents, Load(acc, where(inside)))]
+        def init(inside: Mapping[Index, Linear]) -> list[Stmt]:
+            return [Store(acc, where(inside), start)]
 
-    return stmts + kernel.nest_loops(tiled, "out", write, lanes)
+        stmts: list[Stmt] = [Allocate(acc), *kernel.nest_loops(tiled, "init", init)]
+        stmts += self._reduction(values, acc)
+        extents = extents_of(nest, at)
+        lanes = self.lanes([(nest.out, nest.index), *accesses(nest, nest.epilogue)], nest.epilogue)
 
+        def write(inside: Mapping[Index, Linear]) -> list[Stmt]:
+            return [kernel.finish(nest, _moved(at, inside), extents, Load(acc, where(inside)))]
 
-def _reduction(
-    nest: Nest,
-    kernel: KernelLowering,
-    at: Mapping[Index, Linear],
-    tiled: list[tuple[Index, Column]],
-    values: Values,
-    acc: Buffer,
-) -> list[Stmt]:
-    """The reduction loops, the last ones unrolled by the "unroll" knob."""
-    factors = dict(zip(unrolled_axes(nest), values.get("unroll", ()), strict=False))
-    outer: list[tuple[Var, Column, str]] = []
-    inner: list[tuple[Var, Column, str]] = []
-    place = dict(at)
-    for k in nest.reduce:
-        factor = factors.get(k, 1)
-        count = extent(k) // factor
-        step, within = kernel.var(k.name, count), kernel.var(f"{k.name}.in", factor)
-        outer.append((step, count, "serial"))
-        inner.append((within, factor, "unrolled"))
-        place[k] = linear((step, factor), (within, 1))
-    extents = extents_of(nest, at)
-    combine = COMBINE[nest.reducer or "sum"]
+        return stmts + kernel.nest_loops(tiled, "out", write, lanes)
 
-    def update(inside: Mapping[Index, Linear]) -> list[Stmt]:
-        where = tuple(inside.values()) or (Linear(),)
-        value = kernel.value(nest.body, _moved(place, inside), extents, nothing)
-        return [Store(acc, where, Binary(combine, Load(acc, where), value))]
+    def _reduction(self, values: Values, acc: Buffer) -> list[Stmt]:
+        """The reduction loops, the last ones unrolled by the "unroll" knob."""
+        nest, kernel = self.nest, self.kernel
+        factors = dict(zip(unrolled_axes(nest), values.get("unroll", ()), strict=False))
+        outer: list[tuple[Var, Column, str]] = []
+        inner: list[tuple[Var, Column, str]] = []
+        place = dict(self.at)
+        for k in nest.reduce:
+            factor = factors.get(k, 1)
+            count = extent(k) // factor
+            step, within = kernel.var(k.name, count), kernel.var(f"{k.name}.in", factor)
+            outer.append((step, count, "serial"))
+            inner.append((within, factor, "unrolled"))
+            place[k] = linear((step, factor), (within, 1))
+        extents = extents_of(nest, self.at)
+        combine = COMBINE[nest.reducer or "sum"]
 
-    lanes = vector_lanes(nest, kernel, place, tiled, accesses(nest, nest.body))
-    return wrapped(kernel.nest_loops(tiled, "at", update, lanes), outer + inner)
+        def update(inside: Mapping[Index, Linear]) -> list[Stmt]:
+            where = tuple(inside.values()) or (Linear(),)
+            value = kernel.value(nest.body, _moved(place, inside), extents, nothing)
+            return [Store(acc, where, Binary(combine, Load(acc, where), value))]
+
+        lanes = replace(self, at=place).lanes(accesses(nest, nest.body))
+        return wrapped(kernel.nest_loops(self.tiled, "at", update, lanes), outer + inner)
+
+    def _writes(self) -> list[Stmt]:
+        """The elements of an element-wise nest."""
+        nest, kernel, stmts = self.nest, self.kernel, list[Stmt]()
+        extents = extents_of(nest, self.at)
+        for index, body in ((nest.index, nest.body), *nest.also):
+            lanes = self.lanes([(nest.out, index), *accesses(nest, body)], body)
+
+            def write(
+                inside: Mapping[Index, Linear],
+                index: tuple[Affine, ...] = index,
+                body: Expr = body,
+            ) -> list[Stmt]:
+                place = _moved(self.at, inside)
+                value = kernel.value(body, place, extents, nothing)
+                return [kernel.store(nest.out, index, place, value)]
+
+            stmts += kernel.nest_loops(self.tiled, "el", write, lanes)
+        return stmts
+
+    def lanes(
+        self, touched: Sequence[tuple[Tensor, tuple[Affine, ...]]], value: Expr | None = None
+    ) -> Column:
+        """The width of vectors along the last tiled axis; 1 without tiled axes."""
+        if not self.tiled:
+            return 1
+        axis, size = self.tiled[-1]
+        extents = extents_of(self.nest, self.at)
+        if any(leaves(Read(t, i), extents) for t, i in touched):
+            return 1
+        if value is not None and any(
+            isinstance(x, IndexValue) and axis in x.value.indices() for x in walk(value)
+        ):
+            return 1
+        return self.kernel.lanes(size, touched, axis, self.at)
 
 
 def unrolled_axes(nest: Nest) -> tuple[Index, ...]:
     """The reduction loops that the "unroll" knob is about: the last two."""
     return nest.reduce[-2:]
-
-
-def _writes(
-    nest: Nest,
-    kernel: KernelLowering,
-    at: Mapping[Index, Linear],
-    tiled: list[tuple[Index, Column]],
-) -> list[Stmt]:
-    """The elements of an element-wise nest."""
-    stmts: list[Stmt] = []
-    extents = extents_of(nest, at)
-    for index, body in ((nest.index, nest.body), *nest.also):
-        lanes = vector_lanes(
-            nest, kernel, at, tiled, [(nest.out, index), *accesses(nest, body)], body
-        )
-
-        def write(
-            inside: Mapping[Index, Linear],
-            index: tuple[Affine, ...] = index,
-            body: Expr = body,
-        ) -> list[Stmt]:
-            place = _moved(at, inside)
-            value = kernel.value(body, place, extents, nothing)
-            return [kernel.store(nest.out, index, place, value)]
-
-        stmts += kernel.nest_loops(tiled, "el", write, lanes)
-    return stmts
-
-
-def vector_lanes(
-    nest: Nest,
-    kernel: KernelLowering,
-    at: Mapping[Index, Linear],
-    tiled: Sequence[tuple[Index, Column]],
-    touched: Sequence[tuple[Tensor, tuple[Affine, ...]]],
-    value: Expr | None = None,
-) -> Column:
-    """The width of vectors along the last tiled axis; 1 without tiled axes."""
-    if not tiled:
-        return 1
-    axis, size = tiled[-1]
-    extents = extents_of(nest, at)
-    if any(leaves(Read(t, i), extents) for t, i in touched):
-        return 1
-    if value is not None and any(
-        isinstance(x, IndexValue) and axis in x.value.indices() for x in walk(value)
-    ):
-        return 1
-    return kernel.lanes(size, touched, axis, at)
 
 
 def _moved(at: Mapping[Index, Linear], inside: Mapping[Index, Linear]) -> dict[Index, Linear]:

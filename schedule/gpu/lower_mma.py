@@ -26,8 +26,8 @@ from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
 from loopwright.schedule.gpu.shared_tile import SharedTile
 from loopwright.schedule.gpu.software_pipeline import SoftwarePipeline, Values
-from loopwright.schedule.loops.statements import leaves, wrapped
-from loopwright.schedule.program.nest import extent
+from loopwright.schedule.loops.statements import wrapped
+from loopwright.schedule.program.nest import extent, leaves
 from loopwright.schedule.sketch.kernel import Mma
 from loopwright.schedule.tree.grammar import (
     MATRIX,

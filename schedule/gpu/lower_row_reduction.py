@@ -28,7 +28,7 @@ from loopwright.schedule.gpu.context import (
     linear,
     nothing,
 )
-from loopwright.schedule.gpu.lower_elementwise import thread_tile, vector_lanes
+from loopwright.schedule.gpu.lower_elementwise import ThreadTile
 from loopwright.schedule.loops.statements import identity, to_linear, wrapped
 from loopwright.schedule.program.nest import Nest, extent, stride
 from loopwright.schedule.sketch.kernel import RowReduction
@@ -124,7 +124,7 @@ class _RowLowering:
                 touched = [(nest.out, index), *accesses(nest, body)]
                 here = {**self.at, **start}
                 size = [(last[0], extent(last[0]))]
-                widths.append(vector_lanes(nest, self.kernel, here, size, touched, body))
+                widths.append(ThreadTile(nest, self.kernel, here, size).lanes(touched, body))
             width = widths[0]
             for other in widths[1:]:
                 width = np.gcd(width, other)
@@ -143,7 +143,7 @@ class _RowLowering:
         at = dict(self.at)
         for a, place in zip(order, numbers, strict=True):
             at[a] = place * sizes.get(a, 1)
-        elements = thread_tile(nest, self.kernel, at, tiled, {})
+        elements = ThreadTile(nest, self.kernel, at, tiled).elements({})
         return wrapped([clip, *lets, *elements], [(this_round, rounds, "serial")])
 
     def _shared_reductions(self, nest: Nest, inner: tuple[Index, ...]) -> list[Stmt]:
@@ -175,7 +175,8 @@ class _RowLowering:
         start[last] = Linear()
         touched = accesses(nest, nest.body)
         size: Column = extent(last)
-        width = vector_lanes(nest, kernel, {**at, **start}, [(last, size)], touched, nest.body)
+        tile = ThreadTile(nest, kernel, {**at, **start}, [(last, size)])
+        width = tile.lanes(touched, nest.body)
         counts: list[tuple[str, Column]] = [(f"{k.name}.at", extent(k)) for k in order[:-1]]
         counts.append((f"{last.name}.at", extent(last) // width))
         total: Column = 1

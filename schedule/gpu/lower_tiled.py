@@ -35,8 +35,8 @@ from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.shared_tile import SharedTile
 from loopwright.schedule.gpu.software_pipeline import SoftwarePipeline, Values, product
-from loopwright.schedule.loops.statements import identity, leaves, wrapped
-from loopwright.schedule.program.nest import extent
+from loopwright.schedule.loops.statements import identity, wrapped
+from loopwright.schedule.program.nest import extent, leaves
 from loopwright.schedule.sketch.kernel import Tiled
 from loopwright.schedule.tree.grammar import (
     Allocate,

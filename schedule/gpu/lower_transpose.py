@@ -18,8 +18,8 @@ from loopwright.dsl.traversal import walk
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
 from loopwright.schedule.gpu.shared_tile import SharedTile
 from loopwright.schedule.gpu.software_pipeline import Values
-from loopwright.schedule.loops.statements import leaves, wrapped
-from loopwright.schedule.program.nest import extent
+from loopwright.schedule.loops.statements import wrapped
+from loopwright.schedule.program.nest import extent, leaves
 from loopwright.schedule.sketch.kernel import Transpose
 from loopwright.schedule.tree.grammar import (
     Allocate,
@@ -60,7 +60,7 @@ def lower_transpose(sketch: Transpose, values: Values, kernel: KernelLowering) -
     for shared_tile in shared_tiles.values():
         body += [
             Allocate(shared_tile.buffer),
-            *shared_tile.copy(sizes, bases, mine, threads, Linear()),
+            *shared_tile.copy(sizes, bases, (mine, threads), Linear()),
         ]
     width = _width(sketch, kernel, bases, sizes, shared_tiles)
     counts = [(f"{slow.name}.at", sizes[slow]), (f"{fast.name}.at", sizes[fast] // width)]

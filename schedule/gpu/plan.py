@@ -23,10 +23,9 @@ from loopwright.schedule.gpu.mma import mma_sketches
 from loopwright.schedule.gpu.rules import shared_reads
 from loopwright.schedule.gpu.shared_tile import is_transposed, shared_order
 from loopwright.schedule.gpu.tile_sizes import tiled_axes
-from loopwright.schedule.loops.statements import leaves
 from loopwright.schedule.program.canonical import Program, drop_units, merge_axes, split_divisions
 from loopwright.schedule.program.fusion import can_inline, inline
-from loopwright.schedule.program.nest import Nest, fresh
+from loopwright.schedule.program.nest import Nest, fresh, leaves
 from loopwright.schedule.program.plan import FusionGroup, groups_of, has_reuse
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.target import Gpu

@@ -20,9 +20,8 @@ from loopwright.schedule.gpu.lower_elementwise import unrolled_axes
 from loopwright.schedule.gpu.mma import mma_default, mma_knobs, mma_sketches
 from loopwright.schedule.gpu.shared_tile import is_affine, is_transposed
 from loopwright.schedule.gpu.tile_sizes import tiled_axes, tiled_default, tiled_knobs
-from loopwright.schedule.loops.statements import leaves
 from loopwright.schedule.program.footprint import indices
-from loopwright.schedule.program.nest import Nest, extent, predicated_reads, stride
+from loopwright.schedule.program.nest import Nest, extent, leaves, predicated_reads, stride
 from loopwright.schedule.program.plan import FusionGroup, has_reuse
 from loopwright.schedule.sketch.kernel import (
     Elementwise,
@@ -55,11 +54,8 @@ def kernel_sketches(group: FusionGroup, context: KernelContext) -> tuple[KernelS
     (nest,) = group.nests
     flat = _elementwise(group)
     if nest.reducer is None:
-        return (*_transposes(group, context.gpu), flat)
-    tiled: tuple[KernelSketch, ...] = (
-        *mma_sketches(group, context.gpu),
-        *_tiled(group, context),
-    )
+        return (*_transposes(group), flat)
+    tiled: tuple[KernelSketch, ...] = (*mma_sketches(group, context.gpu), *_tiled(group, context))
     if any(isinstance(kernel, Tiled) and kernel.sources for kernel in tiled):
         return tiled  # none of the others can compute them
     steps = math.prod(map(extent, nest.reduce))
@@ -140,7 +136,7 @@ def _copies(read: Read, nest: Nest, tiled: tuple[Index, ...]) -> bool:
     return not is_transposed(read, tiled) and all(size % 2 == 0 for size in sizes)
 
 
-def _transposes(group: FusionGroup, gpu: Gpu) -> Iterator[Transpose]:
+def _transposes(group: FusionGroup) -> Iterator[Transpose]:
     """Tiles in shared memory, if operands are contiguous along another axis than the result."""
     (nest,) = group.nests
     fast = contiguous_axis(nest)

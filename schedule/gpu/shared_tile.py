@@ -25,8 +25,8 @@ from loopwright.dsl.dtypes import is_float, item_bytes
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Select, Table
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import At, KernelLowering, extents_of, linear, nothing
-from loopwright.schedule.loops.statements import leaves, wrapped
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.loops.statements import wrapped
+from loopwright.schedule.program.nest import Nest, extent, leaves
 from loopwright.schedule.tree.grammar import (
     Allocate,
     AsyncCopy,
@@ -43,6 +43,8 @@ from loopwright.schedule.tree.grammar import (
 )
 
 Sizes = Mapping[Index, Column]
+Team = tuple[Linear, Column]
+"""The number of a thread, and of all that work together."""
 
 
 @dataclass(frozen=True)
@@ -154,19 +156,12 @@ class SharedTile:
         return self.order.index(d) + 1
 
     def copy(
-        self,
-        sizes: Sizes,
-        bases: At,
-        thread: Linear,
-        threads: Column,
-        slot: Linear,
-        fill: Index | None = None,
+        self, sizes: Sizes, bases: At, team: Team, slot: Linear, fill: Index | None = None
     ) -> list[Stmt]:
         """Copy what a tile of these `sizes` at these `bases` reads, by all threads together; zeros
         beyond the end of index `fill`."""
-        this_round, rounds, lets, source, target, width = self._round(
-            sizes, bases, thread, threads, None if fill is None else 1
-        )
+        most = None if fill is None else 1
+        this_round, rounds, lets, source, target, width = self._round(sizes, bases, team, most)
         kernel = self.kernel
         value = self._value if fill is None else functools.partial(self._filled, fill)
         lane = kernel.var("lane", width)
@@ -191,11 +186,9 @@ class SharedTile:
             body = wrapped([move], [(lane, width, "vectorized")])
         return wrapped([*lets, *body], [(this_round, rounds, "unrolled")])
 
-    def fetch(
-        self, sizes: Sizes, bases: At, thread: Linear, threads: Column
-    ) -> tuple[Buffer, list[Stmt]]:
+    def fetch(self, sizes: Sizes, bases: At, team: Team) -> tuple[Buffer, list[Stmt]]:
         """Load into registers what `put` will store: the registers, and the statements."""
-        this_round, rounds, lets, source, _, width = self._round(sizes, bases, thread, threads)
+        this_round, rounds, lets, source, _, width = self._round(sizes, bases, team)
         held = self.kernel.own("fetched", (rounds, width), self.buffer.dtype)
         lane = self.kernel.var("lane", width)
         here = linear((lane, 1))
@@ -203,17 +196,9 @@ class SharedTile:
         body = [*lets, *wrapped([load], [(lane, width, "vectorized")])]
         return held, wrapped(body, [(this_round, rounds, "unrolled")])
 
-    def put(
-        self,
-        held: Buffer,
-        sizes: Sizes,
-        bases: At,
-        thread: Linear,
-        threads: Column,
-        slot: Linear,
-    ) -> list[Stmt]:
+    def put(self, held: Buffer, sizes: Sizes, bases: At, team: Team, slot: Linear) -> list[Stmt]:
         """Store what was fetched."""
-        this_round, rounds, lets, _, target, width = self._round(sizes, bases, thread, threads)
+        this_round, rounds, lets, _, target, width = self._round(sizes, bases, team)
         lane = self.kernel.var("lane", width)
         here = linear((lane, 1))
         place = (slot, *self._lane(target, here))
@@ -222,30 +207,21 @@ class SharedTile:
         body = [*lets, *wrapped([store], [(lane, width, kind)])]
         return wrapped(body, [(this_round, rounds, "unrolled")])
 
-    def copy_async(
-        self, sizes: Sizes, bases: At, thread: Linear, threads: Column, slot: Linear
-    ) -> list[Stmt]:
+    def copy_async(self, sizes: Sizes, bases: At, team: Team, slot: Linear) -> list[Stmt]:
         """Start to copy."""
-        wide = None if not self.transposed else 1
-        this_round, rounds, lets, source, target, width = self._round(
-            sizes, bases, thread, threads, wide
-        )
+        most = None if not self.transposed else 1
+        this_round, rounds, lets, source, target, width = self._round(sizes, bases, team, most)
         tensor = self.kernel.buffer(self.read.tensor)
         move = AsyncCopy(self.buffer, (slot, *target), tensor, tuple(source), width)
         return wrapped([*lets, move], [(this_round, rounds, "unrolled")])
 
     def _round(
-        self,
-        sizes: Sizes,
-        bases: At,
-        thread: Linear,
-        threads: Column,
-        most: int | None = None,
+        self, sizes: Sizes, bases: At, team: Team, most: int | None = None
     ) -> tuple[Var, Column, list[Stmt], list[Linear], list[Linear], Column]:
         """One round of the copy: its counter and how many there are; which element is this
         thread's, in the tensor and in the shared-memory tile; and how many of its neighbours
         are."""
-        kernel = self.kernel
+        kernel, (thread, threads) = self.kernel, team
         counts = [axis.size(sizes) for axis in self.axes]
         width = self._width(sizes, bases, counts) if most is None else most
         total: Column = 1

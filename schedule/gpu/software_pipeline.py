@@ -8,15 +8,17 @@ next chunks copied while one is used, into as many slots as the "slots" knob say
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import KernelLowering, linear
-from loopwright.schedule.gpu.shared_tile import SharedTile
+from loopwright.schedule.gpu.shared_tile import SharedTile, Team
 from loopwright.schedule.loops.statements import wrapped
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.tree.grammar import (
@@ -34,6 +36,22 @@ from loopwright.schedule.tree.grammar import (
 
 Values = Mapping[str, tuple[Column, ...]]
 _HALVINGS = 6  # of a chunk that does not fit shared memory
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """Chunks of some extents: how many there are along each axis, and where the first begins. What
+    is copied beyond the end of index `fill` is zeros."""
+
+    chunk: Mapping[Index, Column]
+    counts: Sequence[tuple[Index, Column]]
+    start: Linear
+    fill: Index | None = None
+
+    @functools.cached_property
+    def total(self) -> Column:
+        """Number of chunks."""
+        return product(n for _, n in self.counts)
 
 
 class SoftwarePipeline(ABC):
@@ -59,6 +77,11 @@ class SoftwarePipeline(ABC):
         self.bases: dict[Index, Linear] = {}
         self.thread = Linear()
         self.threads: Column = 1
+
+    @property
+    def team(self) -> Team:
+        """The threads of a block."""
+        return self.thread, self.threads
 
     @abstractmethod
     def shared_tiles_of(
@@ -101,87 +124,64 @@ class SoftwarePipeline(ABC):
         rest = extent(chunked) % size
         whole = [(chunked, extent(chunked) // size)]
         windows = [(k, extent(k) // self.chunk[k]) for k in self.windows]
-        stmts = pipelines[self.pipeline](self.chunk, [*whole, *windows], Linear())
+        stmts = pipelines[self.pipeline](_Run(self.chunk, [*whole, *windows], Linear()))
         short = {**self.chunk, chunked: ceildiv(np.maximum(rest, 1), self.least) * self.least}
         start = Linear((), extent(chunked) - rest)
         fill = chunked if np.any(extent(chunked) % self.least) else None
-        tail = self._plain(short, [(chunked, 1), *windows], start, fill)
+        tail = self._plain(_Run(short, [(chunked, 1), *windows], start, fill))
         guard = self.kernel.var("rest", np.minimum(rest, 1))
         return [*stmts, Loop(guard, np.minimum(rest, 1), "serial", tuple(tail))]
 
-    def _bases_of(
-        self,
-        step: Linear,
-        chunk: Mapping[Index, Column],
-        counts: Sequence[tuple[Index, Column]],
-        start: Linear,
-    ) -> tuple[list[Stmt], dict[Index, Linear]]:
+    def _bases_of(self, step: Linear, run: _Run) -> tuple[list[Stmt], dict[Index, Linear]]:
         """Tile origins of chunk number `step`."""
-        lets, numbers = self.kernel.decode(step, [(f"{k.name}.chunk", n) for k, n in counts])
+        counts = [(f"{k.name}.chunk", n) for k, n in run.counts]
+        lets, numbers = self.kernel.decode(step, counts)
         bases = dict(self.bases)
-        for (k, _), number in zip(counts, numbers, strict=True):
-            bases[k] = number * chunk[k]
-        bases[self.chunked] = bases[self.chunked] + start
+        for (k, _), number in zip(run.counts, numbers, strict=True):
+            bases[k] = number * run.chunk[k]
+        bases[self.chunked] = bases[self.chunked] + run.start
         return lets, bases
 
-    def _plain(
-        self,
-        chunk: Mapping[Index, Column],
-        counts: Sequence[tuple[Index, Column]],
-        start: Linear,
-        fill: Index | None = None,
-    ) -> list[Stmt]:
-        total = product(n for _, n in counts)
-        step, slot = self.kernel.var("step", total), Linear()
-        lets, bases = self._bases_of(linear((step, 1)), chunk, counts, start)
-        sizes = self.sizes_of(chunk)
+    def _plain(self, run: _Run) -> list[Stmt]:
+        step, slot = self.kernel.var("step", run.total), Linear()
+        lets, bases = self._bases_of(linear((step, 1)), run)
+        sizes = self.sizes_of(run.chunk)
         copies: list[Stmt] = []
         for shared_tile in self.shared_tiles.values():
-            copies += shared_tile.copy(sizes, bases, self.thread, self.threads, slot, fill)
+            copies += shared_tile.copy(sizes, bases, self.team, slot, run.fill)
         wait: list[Stmt] = [Barrier()] if self.shared_tiles else []
-        body = [*lets, *copies, *wait, *self.compute(chunk, bases, slot), *wait]
-        return wrapped(body, [(step, total, "serial")])
+        body = [*lets, *copies, *wait, *self.compute(run.chunk, bases, slot), *wait]
+        return wrapped(body, [(step, run.total, "serial")])
 
-    def _double(
-        self,
-        chunk: Mapping[Index, Column],
-        counts: Sequence[tuple[Index, Column]],
-        start: Linear,
-    ) -> list[Stmt]:
-        total, sizes = product(n for _, n in counts), self.sizes_of(chunk)
-        team = self.thread, self.threads
-        lets, bases = self._bases_of(Linear(), chunk, counts, start)
+    def _double(self, run: _Run) -> list[Stmt]:
+        total, sizes, team = run.total, self.sizes_of(run.chunk), self.team
+        lets, bases = self._bases_of(Linear(), run)
         stmts: list[Stmt] = list(lets)
         for shared_tile in self.shared_tiles.values():
-            stmts += shared_tile.copy(sizes, bases, *team, Linear())
+            stmts += shared_tile.copy(sizes, bases, team, Linear())
         step = self.kernel.var("step", total)
         now, then = (Linear(((Remainder(Linear(((step, 1),), d), 2), 1),)) for d in (0, 1))
         clip, after = self.kernel.let("next", Linear(((step, 1),), 1), total - 1)
-        lets, bases = self._bases_of(after, chunk, counts, start)
+        lets, bases = self._bases_of(after, run)
         loads: list[Stmt] = []
         puts: list[Stmt] = []
         for shared_tile in self.shared_tiles.values():
-            held, load = shared_tile.fetch(sizes, bases, *team)
+            held, load = shared_tile.fetch(sizes, bases, team)
             loads += [Allocate(held), *load]
-            puts += shared_tile.put(held, sizes, bases, *team, then)
-        here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
-        body = [clip, *lets, *loads, *here_lets, *self.compute(chunk, here, now), *puts]
+            puts += shared_tile.put(held, sizes, bases, team, then)
+        here_lets, here = self._bases_of(linear((step, 1)), run)
+        body = [clip, *lets, *loads, *here_lets, *self.compute(run.chunk, here, now), *puts]
         return [*stmts, Barrier(), *wrapped([*body, Barrier()], [(step, total, "serial")])]
 
-    def _async(
-        self,
-        chunk: Mapping[Index, Column],
-        counts: Sequence[tuple[Index, Column]],
-        start: Linear,
-    ) -> list[Stmt]:
+    def _async(self, run: _Run) -> list[Stmt]:
         kernel, slots = self.kernel, self.slots
-        total, sizes = product(n for _, n in counts), self.sizes_of(chunk)
+        total, sizes = run.total, self.sizes_of(run.chunk)
 
         def copies(number: Linear, slot: Linear) -> list[Stmt]:
-            lets, bases = self._bases_of(number, chunk, counts, start)
+            lets, bases = self._bases_of(number, run)
             made: list[Stmt] = list(lets)
             for shared_tile in self.shared_tiles.values():
-                made += shared_tile.copy_async(sizes, bases, self.thread, self.threads, slot)
+                made += shared_tile.copy_async(sizes, bases, self.team, slot)
             return made
 
         def slot(number: Linear) -> Linear:
@@ -195,9 +195,9 @@ class SoftwarePipeline(ABC):
         clip, number = kernel.let("ahead", later, total - 1)
         guard = kernel.var("more", 1)
         more = Loop(guard, 1, "serial", (clip, *copies(number, slot(later))), later * -1 + total)
-        here_lets, here = self._bases_of(linear((step, 1)), chunk, counts, start)
+        here_lets, here = self._bases_of(linear((step, 1)), run)
         body: list[Stmt] = [AsyncWait(slots - 2), Barrier(), more, AsyncCommit(), *here_lets]
-        body += self.compute(chunk, here, slot(linear((step, 1))))
+        body += self.compute(run.chunk, here, slot(linear((step, 1))))
         return [
             *wrapped(head, [(first, slots - 1, "serial")]),
             *wrapped(body, [(step, total, "serial")]),

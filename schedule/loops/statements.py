@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from loopwright.dsl import dtypes
 from loopwright.dsl import index as notation
-from loopwright.dsl.expr import Const, Read
+from loopwright.dsl.expr import Const
 from loopwright.dsl.index import Affine, Index
-from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.tree.grammar import (
     Column,
     Linear,
@@ -24,15 +23,6 @@ from loopwright.schedule.tree.grammar import (
 def identity(reducer: str | None, dtype: str) -> Const:
     """Identity of a reduction."""
     return Const(dtypes.identity(reducer or "sum", dtype), dtype)
-
-
-def leaves(read: Read, extents: Mapping[Index, int]) -> bool:
-    """Return whether a read may leave its tensor, under a predicate."""
-    for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
-        low, high = position.bounds(extents)
-        if low < 0 or high >= size:
-            return True
-    return False
 
 
 def wrapped(body: Sequence[Stmt], loops: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from loopwright.dsl.expr import DIVISIONS, FLOAT_ONLY, Binary, Read, Select, Unary
+from loopwright.dsl.expr import DIVISIONS, FLOAT_ONLY, Binary, Select, Unary
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import walk
-from loopwright.dsl.workload import Workload, tensor_shape
+from loopwright.dsl.workload import Workload
 from loopwright.schedule.program.canonical import Program, drop_units
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.fusion import can_inline, fuse_epilogue, inline
 from loopwright.schedule.program.heuristics import PROGRAM
-from loopwright.schedule.program.nest import Nest, extent, nests, scan_of
+from loopwright.schedule.program.nest import Nest, extent, leaves, nests, scan_of
 from loopwright.schedule.program.padding import is_padding
 from loopwright.schedule.program.polyphase import is_spread
 
@@ -34,7 +34,7 @@ def _inline_all(program: Program, outputs: tuple[Tensor, ...], fills: bool) -> P
 
 def _pays(program: Program, producer: Nest) -> bool:
     """Inline what costs nothing to recompute, and what is computed once either way."""
-    if any(_leaves(r, producer) for r in producer.reads()):
+    if any(leaves(r, producer.extents) for r in producer.reads()):
         return False  # a predicate that cannot be dropped would stand in the innermost loop
     if not any(isinstance(x, (Unary, Binary, Select)) for x in walk(producer.body)):
         return True
@@ -59,14 +59,6 @@ def _is_cheap(producer: Nest) -> bool:
     """Return whether an element takes no more than a few cycles where there are no vectors."""
     parts = (x for x in walk(producer.body) if isinstance(x, (Unary, Binary)))
     return all(x.op not in (*FLOAT_ONLY, *DIVISIONS, "pow") for x in parts)
-
-
-def _leaves(read: Read, nest: Nest) -> bool:
-    for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
-        low, high = position.bounds(nest.extents)
-        if low < 0 or high >= size:
-            return True
-    return False
 
 
 def _fuse_all(program: Program, outputs: tuple[Tensor, ...]) -> Program:

@@ -15,7 +15,7 @@ from loopwright.schedule.program.canonical import (
     substitute_axes,
     unused,
 )
-from loopwright.schedule.program.nest import Nest, extent, gathers, is_order
+from loopwright.schedule.program.nest import Nest, extent, gathers, is_order, leaves
 
 
 def inline(program: Program, producer: Nest) -> Program:
@@ -60,8 +60,8 @@ def can_inline(program: Program, producer: Nest) -> bool:
         axis = where.plain()
         if (extent(axis) if axis else 1) != size:
             return False
-    return all(
-        _inside(r, nest.extents)
+    return not any(
+        leaves(r, nest.extents)
         for nest in program
         for r in nest.reads()
         if r.tensor is producer.out
@@ -94,14 +94,6 @@ def fuse_epilogue(producer: Nest, consumer: Nest) -> Nest | None:
     return replace(
         moved, out=consumer.out, index=consumer.index, result=producer.out, epilogue=consumer.body
     )
-
-
-def _inside(read: Read, extents: dict[Index, int]) -> bool:
-    for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
-        low, high = position.bounds(extents)
-        if low < 0 or high >= size:
-            return False
-    return True
 
 
 def _matching(

@@ -196,10 +196,7 @@ def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
             return rebuild(x, without)
         if x not in made:
             name = fresh(f"{nest.out.name}_{x.table.tensor.name}", names)
-            used = set(indices_in(x))
-            axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
-            out = Tensor(name, tuple(map(extent, axes)), x.dtype)
-            made[x] = Nest(out, tuple(i.affine() for i in axes), axes, (), None, x, out)
+            made[x] = _nest_of(x, nest, name)
         return Read(made[x].out, made[x].index)
 
     whole = replace(nest, body=without(nest.body))
@@ -208,17 +205,30 @@ def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
 
 def _row_before(nest: Nest, names: set[str]) -> tuple[Nest, Nest]:
     """An order of elements that lie in a tensor, and the nest that puts them there."""
-    used = set(indices_in(nest.body))
+    made = _nest_of(nest.body, nest, fresh(f"{nest.out.name}_row", names))
+    return made, replace(nest, body=Read(made.out, made.index))
+
+
+def _nest_of(x: Expr, nest: Nest, name: str) -> Nest:
+    """The nest of a part of another one's body, over those of its axes that the part has."""
+    used = set(indices_in(x))
     axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
-    name = fresh(f"{nest.out.name}_row", names)
-    out = Tensor(name, tuple(map(extent, axes)), nest.body.dtype)
-    index = tuple(i.affine() for i in axes)
-    return Nest(out, index, axes, (), None, nest.body, out), replace(nest, body=Read(out, index))
+    out = Tensor(name, tuple(map(extent, axes)), x.dtype)
+    return Nest(out, tuple(i.affine() for i in axes), axes, (), None, x, out)
 
 
 def _is_plain(x: Expr) -> bool:
     """Return whether an expression is an element at plain indices."""
     return isinstance(x, Read) and all(p.plain() or not p.terms for p in x.index)
+
+
+def leaves(read: Read, extents: Mapping[Index, int]) -> bool:
+    """Return whether a read may leave its tensor, under a predicate."""
+    for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
+        low, high = position.bounds(extents)
+        if low < 0 or high >= size:
+            return True
+    return False
 
 
 def fresh(name: str, taken: set[str]) -> str:

@@ -147,10 +147,15 @@ def names_of(program: Program, workload: Workload) -> set[str]:
 
 def has_reuse(nest: Nest) -> bool:
     """Return whether a reduction reads an operand again for other results: register tiles pay."""
-    if nest.reducer is None or is_order(nest):
-        return False
-    within = {k for k in nest.axes if extent(k) > 1}
-    return any(within - indices(r) for r in nest.reads() if r.tensor is not nest.result)
+    return any(_reused(nest))
+
+
+def _reused(nest: Nest) -> Iterator[set[Index]]:
+    """The indices of each operand that a reduction reads again for other results."""
+    if nest.reducer is not None and not is_order(nest):
+        within = {k for k in nest.axes if extent(k) > 1}
+        used = (indices(r) for r in nest.reads() if r.tensor is not nest.result)
+        yield from (u for u in used if within - u)
 
 
 def finished(
@@ -235,16 +240,10 @@ def local_tensors(run: Program, program: Program, outputs: tuple[Tensor, ...]) -
 def _reuses_much(nest: Nest, outer: set[Index]) -> bool:
     """Return whether a row uses some operand again that is more than a few elements. Packing and
     larger tiles pay more then than what the rows keep in cache."""
-    if not has_reuse(nest):
-        return False
-    within = {k for k in nest.axes if extent(k) > 1}
-    again = [
-        indices(r) for r in nest.reads() if r.tensor is not nest.result and within - indices(r)
-    ]
     extents = nest.extents
     return any(
         not outer <= u or math.prod(extents.get(i, 1) for i in u - outer) > PROGRAM.window_elements
-        for u in again
+        for u in _reused(nest)
     )
 
 

@@ -37,7 +37,7 @@ class Rfactor(Rewrite):
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
         if target.gpu is not None:
-            yield from _gpu_choices(base.workload, target.gpu, base.program)
+            yield from _gpu_choices(base.workload, target.gpu)
             return
         for number, stage in enumerate(base.workload.stages):
             if _is_long(stage) and not _is_scan(stage):
@@ -62,7 +62,7 @@ class Rfactor(Rewrite):
         return Rewritten(groups, 1.0, source.numerics, form, prior=prior)
 
 
-def _gpu_choices(source: Workload, gpu: Gpu, program: Program) -> Iterator[Mapping[str, int]]:
+def _gpu_choices(source: Workload, gpu: Gpu) -> Iterator[Mapping[str, int]]:
     """Reductions split among blocks where their results alone do not keep a GPU busy."""
     for number, stage in enumerate(source.stages):
         size, steps = _work(stage)

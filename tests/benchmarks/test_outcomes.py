@@ -9,12 +9,14 @@ from loopwright.measure.roofline import Roofline
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from outcomes import outcome
+from peers import Result
 from suites.row import Row
 
 
 def measured(**samples):
     row = Row("row", "suite", "relu", ("x=16",))
-    return outcome(row, 2, 32, samples, {}, {}, Roofline(1e9, 1e9, 2))
+    results = {name: Result(seconds) for name, seconds in samples.items()}
+    return outcome(row, 2, 32, results, Roofline(1e9, 1e9, 2))
 
 
 def test_a_disturbance_that_slows_a_round_does_not_change_the_ratio():

@@ -10,7 +10,7 @@ import pytest
 import loopwright as lw
 from loopwright.costmodel.features.representation import ConfigVector
 from loopwright.costmodel.models.gbt import GBTModel
-from loopwright.explore.strategies.annealing import Annealing, Schedule
+from loopwright.explore.strategies.annealing import Annealing, Guide, Schedule
 from loopwright.explore.strategies.encoded_space import EncodedSpace, distinct
 from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.genetic import Genetic
@@ -24,12 +24,12 @@ SMALL = Schedule(chains=256, steps=6)
 
 def annealing(encoded, rng):
     features = Features(encoded.space, ConfigVector())
-    return Annealing(encoded, rng, GBTModel("rank", 0, rounds=60), features, SMALL)
+    return Annealing(Guide(encoded, rng, GBTModel("rank", 0, rounds=60), features, SMALL))
 
 
 def probing(encoded, rng):
     features = Features(encoded.space, ConfigVector())
-    return TransferSearch(encoded, rng, GBTModel("rank", 0, rounds=60), features, SMALL)
+    return TransferSearch(Guide(encoded, rng, GBTModel("rank", 0, rounds=60), features, SMALL))
 
 
 STRATEGIES = {
@@ -188,9 +188,8 @@ def test_configs_of_the_same_program_are_measured_once():
     encoded = EncodedSpace(matmul_space())
     features = Features(encoded.space)
     model = GBTModel("rank", 0, rounds=60)
-    strategy = Annealing(
-        encoded, np.random.default_rng(0), model, features, dataclasses.replace(SMALL, epsilon=0.0)
-    )
+    schedule = dataclasses.replace(SMALL, epsilon=0.0)
+    strategy = Annealing(Guide(encoded, np.random.default_rng(0), model, features, schedule))
     points = search(strategy, 6)[64:]
     assert len(np.unique(features(points), axis=0)) == len(points)
     walk = encoded.default
@@ -203,7 +202,7 @@ def test_a_space_of_many_sketches_is_looked_at_little_by_little():
     encoded = EncodedSpace(matmul_space())
     few = Schedule(chains=64, steps=4, sketches=2, more=1)
     strategy = annealing(encoded, np.random.default_rng(0))
-    strategy = Annealing(encoded, strategy.rng, strategy.model, strategy.features, few)
+    strategy = Annealing(Guide(encoded, strategy.rng, strategy.model, strategy.features, few))
     assert len(encoded.every) > 5
     for batch in range(4):
         points = strategy.ask(16)
@@ -223,7 +222,7 @@ def test_without_advice_a_search_begins_with_random_points():
     def advised(advice):
         made = annealing(encoded, np.random.default_rng(0))
         schedule = dataclasses.replace(SMALL, advice=advice)
-        asked = Annealing(encoded, made.rng, made.model, made.features, schedule).ask(32)
+        asked = Annealing(Guide(encoded, made.rng, made.model, made.features, schedule)).ask(32)
         return sum(any((point == d).all() for d in encoded.defaults(99)) for point in asked)
 
     assert advised(True) > 4

@@ -10,7 +10,7 @@ from loopwright.costmodel.features.representation import ConfigVector
 from loopwright.dsl.errors import ConfigError
 from loopwright.explore.budget import TuningError
 from loopwright.explore.report.callbacks import Callback
-from loopwright.explore.strategies.annealing import Schedule
+from loopwright.explore.strategies.annealing import Guide, Schedule
 from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.strategies.features import Features
 from loopwright.explore.strategies.transfer_search import TransferSearch
@@ -112,7 +112,8 @@ class Known:
 def strategy(device, legal=None, begin=None):
     features = Features(device.space, ConfigVector())
     rng = np.random.default_rng(0)
-    return TransferSearch(EncodedSpace(device.space, legal), rng, Known(), features, SMALL, begin)
+    guide = Guide(EncodedSpace(device.space, legal), rng, Known(), features, SMALL)
+    return TransferSearch(guide, begin)
 
 
 def test_nothing_is_left_to_ask_for_where_all_is_known(tmp_path):

@@ -114,7 +114,8 @@ def compare(tasks, samples, changes, monkeypatch):
     monkeypatch.setattr(whole, "lighter", lambda *_: changes)
     monkeypatch.setattr(whole, "_parts", lambda *_: [])
     others = {"another task": "known", **{t.key: "not this" for t in tasks}}
-    return list(whole.compare_networks(None, TARGET, tasks, samples, math.inf, others, False))
+    compared = whole.NetworkComparison(None, TARGET, tasks, others, all_of_it=False)
+    return list(whole.compare_networks(compared, samples, math.inf))
 
 
 def test_candidates_win_where_the_network_gains_by_them(networks, monkeypatch):

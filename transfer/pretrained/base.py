@@ -77,10 +77,7 @@ def shipped_path(target: Target) -> Path | None:
 
 
 def find_base(
-    transfer: Transfer,
-    workload: Workload,
-    target: Target,
-    store: RecordStore | None = None,
+    transfer: Transfer, workload: Workload, target: Target, store: RecordStore | None = None
 ) -> Base:
     """The global model of `transfer`: None for none, the path of a model file, or "auto": the
     model that is shipped for the target, trained further on the records that the store has of

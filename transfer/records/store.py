@@ -36,10 +36,9 @@ def check_store(given: GivenLocation) -> None:
     if isinstance(given, Server) or isinstance(location, Server):
         with RecordStore(location) as store:
             len(store)
-    else:
-        if new_file(given, "records =", RecordError).exists():
-            with RecordStore(location) as store:
-                len(store)  # an error for another file
+    elif new_file(given, "records =", RecordError).exists():
+        with RecordStore(location) as store:
+            len(store)  # an error for another file
 
 
 class RecordStore:

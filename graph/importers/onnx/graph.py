@@ -61,6 +61,15 @@ _MOST_FIXED = 64
 """Elements of an input beyond which it is data, and no shape or the like."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Scope:
+    """Values that nodes read and give, how often each is read, and the shapes that are stated."""
+
+    values: dict[str, Value]
+    uses: Mapping[str, int]
+    stated: Mapping[str, tuple[int, ...]]
+
+
 @dataclass(eq=False)
 class Graph:
     """Definitions of the nodes of a model, as far as they were read.
@@ -92,17 +101,12 @@ class Graph:
         uses.update(read_in(graph))
         uses.update(v.name for v in graph.output)
         uses.subtract(described(graph))
-        self.nodes(needed(graph), values, uses, stated(graph))
+        self._read(needed(graph), _Scope(values, uses, stated(graph)))
         return [self._output(v.name, values) for v in graph.output]
 
-    def nodes(
-        self,
-        nodes: Sequence[Any],
-        values: dict[str, Value],
-        uses: Mapping[str, int],
-        stated: Mapping[str, tuple[int, ...]],
-    ) -> None:
-        """Read nodes in order; the value of each result goes into `values`."""
+    def _read(self, nodes: Sequence[Any], scope: _Scope) -> None:
+        """Read nodes in order; the value of each result goes into the scope's."""
+        values = scope.values
         for node in nodes:
             label = f"operator {node.op_type} {node.name}".rstrip()
             if self.sequences.has(node):
@@ -110,10 +114,10 @@ class Graph:
                 tensors = [self._input(name, label, values) for name in node.input[first:]]
                 check_node(node, label, version, [None] * first + tensors)
                 plain = self.sequences.plain(node, label, values, version)
-                self.nodes(plain, values, uses, stated)
+                self._read(plain, scope)
                 continue
             inputs = tuple(self._input(name, label, values) for name in node.input)
-            results = self._results(node, label, inputs, values, uses, stated)
+            results = self._results(node, label, inputs, scope)
             values.update({n: x for n, x in zip(node.output, results) if n})
 
     def _input(self, name: str, label: str, values: Mapping[str, Value]) -> Value | None:
@@ -135,13 +139,7 @@ class Graph:
         return values[name]
 
     def _results(
-        self,
-        node: Any,
-        label: str,
-        inputs: tuple[Value | None, ...],
-        values: dict[str, Value],
-        uses: Mapping[str, int],
-        stated: Mapping[str, tuple[int, ...]],
+        self, node: Any, label: str, inputs: tuple[Value | None, ...], scope: _Scope
     ) -> Sequence[Value]:
         domain = "" if node.domain in _OWN else node.domain
         version = self.versions.get(domain, 1)
@@ -169,11 +167,11 @@ class Graph:
 
         rule = OPERATORS.get(key)
         if rule is None and (inner := body_of(node, version, inputs)) is not None:
-            return self._expanded(node, inner, inputs, stated, version)
+            return self._expanded(node, inner, inputs, scope, version)
         if rule is None:
             found = iter(self._step(foreign(node, label, inputs, self.versions)))
             return [next(found) if name else np.zeros(0) for name in node.output]
-        call = self._call(node, label, version, inputs, values, uses, stated)
+        call = self._call(node, label, version, inputs, scope)
         check_form(call)
         try:
             made = rule(call)
@@ -191,21 +189,14 @@ class Graph:
         return results
 
     def _call(
-        self,
-        node: Any,
-        label: str,
-        version: int,
-        inputs: tuple[Value | None, ...],
-        values: Mapping[str, Value],
-        uses: Mapping[str, int],
-        stated: Mapping[str, tuple[int, ...]],
+        self, node: Any, label: str, version: int, inputs: tuple[Value | None, ...], scope: _Scope
     ) -> Call:
         """The call of a node's rule."""
 
         def branch(graph: Any, given: Sequence[Value]) -> list[Value]:
-            own = dict(values)
+            own = dict(scope.values)
             own.update(zip((v.name for v in graph.input), given, strict=True))
-            return self.run(graph, own, dict.fromkeys(values, 2))
+            return self.run(graph, own, dict.fromkeys(scope.values, 2))
 
         return Call(
             node.op_type,
@@ -215,9 +206,9 @@ class Graph:
             attributes_of(node),
             tuple(node.input),
             tuple(node.output),
-            tuple(stated.get(name) for name in node.output),
+            tuple(scope.stated.get(name) for name in node.output),
             self.weights,
-            uses,
+            scope.uses,
             self.scaled,
             None if self.varying is None else self.marks,
             branch,
@@ -277,12 +268,7 @@ class Graph:
             self.definitions.append(Definitions(name, tuple(new)))
 
     def _expanded(
-        self,
-        node: Any,
-        inner: Any,
-        inputs: Sequence[Value | None],
-        stated: Mapping[str, tuple[int, ...]],
-        version: int,
+        self, node: Any, inner: Any, inputs: Sequence[Value | None], scope: _Scope, version: int
     ) -> list[Value]:
         """The results of an operator that is made of others."""
         own = {name: x for name, x in zip(inner.input, inputs) if x is not None}
@@ -295,9 +281,10 @@ class Graph:
         saved = self.versions, self.marks
         imported = {("" if o.domain in _OWN else o.domain): o.version for o in inner.opset_import}
         self.versions, self.marks = {**self.versions, **imported}, {}
-        shapes = {i: stated[o] for i, o in zip(inner.output, node.output) if o in stated}
+        known = scope.stated
+        shapes = {i: known[o] for i, o in zip(inner.output, node.output) if o in known}
         try:
-            self.nodes(nodes, own, uses, shapes)
+            self._read(nodes, _Scope(own, uses, shapes))
         finally:
             self.versions, self.marks = saved
         return [own.get(name, np.zeros(0)) for name in inner.output][: len(node.output)]
@@ -332,10 +319,7 @@ def _as_known(value: Value) -> Value:
 
 
 def written(
-    model: Any,
-    inputs: Sequence[Any],
-    given: Mapping[str, Any],
-    whole: OpenOnnx | None = None,
+    model: Any, inputs: Sequence[Any], given: Mapping[str, Any], whole: OpenOnnx | None = None
 ) -> Written:
     """A `ModelProto` in the notation. Its `inputs` are those that are no weights; arrays, or
     shapes, may be `given` for them. It may be the `whole` of other sizes, too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,7 @@ def input_names(program: Any) -> list[str]:
     own = list(program.graph_signature.user_inputs)
     left = iter(own)
     names: list[str] = []
-    parts = [part for spec in program.call_spec.in_spec.children() for part in spec.children()]
-    for name, part in zip(_arguments(program), parts):
+    for name, part in _parts(program):
         inner = [next(left) for _ in range(part.num_leaves)]
         names += [name] if part.is_leaf() else inner
     return names if len(set(names)) == len(own) else own
@@ -57,11 +57,16 @@ def arguments_of(program: Any) -> dict[str, Any]:
     """The arguments of a program by name, nested as it takes them, with the names of their tensors
     in place of these."""
     left = iter(input_names(program))
-    parts = [part for spec in program.call_spec.in_spec.children() for part in spec.children()]
     return {
         name: part.unflatten([next(left) for _ in range(part.num_leaves)])
-        for name, part in zip(_arguments(program), parts)
+        for name, part in _parts(program)
     }
+
+
+def _parts(program: Any) -> Iterator[tuple[str, Any]]:
+    """The arguments' names, and how each is nested."""
+    specs = program.call_spec.in_spec.children()
+    return zip(_arguments(program), (part for spec in specs for part in spec.children()))
 
 
 def fixed_shapes(program: Any) -> bool:

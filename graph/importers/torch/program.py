@@ -29,11 +29,7 @@ from loopwright.graph.importers.torch.inputs import (
     check_tensors,
     fixed_shapes,
 )
-from loopwright.graph.importers.torch.opened import (
-    for_all_sizes,
-    for_fixed_sizes,
-    masks_as_given,
-)
+from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes, masks_as_given
 from loopwright.graph.importers.torch.quiet import quiet, suggesting, without_graph
 
 _FIXING = re.compile(
@@ -301,8 +297,8 @@ def _export(*args: Any, **how: Any) -> Any:
     import torch
 
     # Of what an error says, too.
-    calm = quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
-    with calm, without_graph(), warnings.catch_warnings():
+    silent = quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
+    with silent, without_graph(), warnings.catch_warnings():
         # nn.LSTM keeps its weights in a list, too
         warnings.filterwarnings("ignore", "The tensor attributes")
         return torch.export.export(*args, **how)

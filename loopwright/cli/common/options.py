@@ -112,10 +112,7 @@ FEEDBACK = click.option(
     help="Build several times as many candidates as are measured, and choose by their code, too.",
 )
 POLICY = choice(
-    "--policy",
-    among=["exact", "family", "any"],
-    default="exact",
-    help="Whose records may serve.",
+    "--policy", among=["exact", "family", "any"], default="exact", help="Whose records may serve."
 )
 
 

@@ -23,12 +23,7 @@ from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import FusionGroup, finished
 from loopwright.schedule.rewrites.bilinear.match import Convolution
-from loopwright.schedule.rewrites.bilinear.transforms import (
-    Lanes,
-    Place,
-    Transform,
-    weighted,
-)
+from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Transform, weighted
 from loopwright.schedule.rewrites.bilinear.whole_axis import (
     Axis,
     AxisAlgorithm,

@@ -78,12 +78,7 @@ class Convolution:
     """A nest that is a convolution, and the program that computes it otherwise."""
 
     def __init__(
-        self,
-        nest: Nest,
-        data: Read,
-        weight: Read,
-        windows: tuple[Window, ...],
-        names: set[str],
+        self, nest: Nest, data: Read, weight: Read, windows: tuple[Window, ...], names: set[str]
     ) -> None:
         self.nest, self.windows, self.names = nest, windows, names
         self.data, self.weight = _in_phases(data, windows), _in_phases(weight, windows)

@@ -35,12 +35,7 @@ from loopwright.schedule.program.canonical import (
 )
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.nest import Nest, extent, fresh, stride
-from loopwright.schedule.program.plan import (
-    FusionGroup,
-    TileOrigin,
-    finished,
-    with_groups,
-)
+from loopwright.schedule.program.plan import FusionGroup, TileOrigin, finished, with_groups
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, Matrix
 from loopwright.schedule.rewrites.bilinear.transforms import Lanes, Place, Transform

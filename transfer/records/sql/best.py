@@ -27,10 +27,7 @@ class _Compared(NamedTuple):
 
 
 def best_of(
-    database: Database,
-    group: Sequence[int],
-    cache: str | None,
-    among: Callable[[Config], bool],
+    database: Database, group: Sequence[int], cache: str | None, among: Callable[[Config], bool]
 ) -> Record | None:
     """The best record of some settings, of a config that is `among` those asked for.
 

@@ -13,14 +13,7 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    OPERATORS,
-    Call,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import OPERATORS, Call, Value, define, operator, shape_of
 from loopwright.graph.importers.onnx.operators.linear import product, requantized, without_zero
 from loopwright.graph.importers.onnx.operators.quantization import rounded
 from loopwright.graph.importers.onnx.operators.recurrent import recurrence

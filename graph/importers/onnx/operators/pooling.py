@@ -298,9 +298,7 @@ def _by_size(call: Call, regions: _Regions) -> Tensor:
 
     def number(d: int) -> Tensor:
         return define(
-            "samples",
-            (count,),
-            lambda r: f.max(f.ceil(regions.length(r, d) * (1 / out[d])), 0),
+            "samples", (count,), lambda r: f.max(f.ceil(regions.length(r, d) * (1 / out[d])), 0)
         )
 
     numbers = [number(d) for d in (0, 1)]

@@ -12,14 +12,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    SCANS,
-    Call,
-    Value,
-    define,
-    gathered,
-    operator,
-)
+from loopwright.graph.importers.onnx.call import SCANS, Call, Value, define, gathered, operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 

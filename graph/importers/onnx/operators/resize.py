@@ -126,11 +126,7 @@ def _has_formula(call: Call, scales: Sequence[float], by_scale: bool) -> bool:
 
 
 def _lines(
-    call: Call,
-    axes: Sequence[int],
-    scales: Sequence[float],
-    sizes: Sequence[int],
-    by_scale: bool,
+    call: Call, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[int], by_scale: bool
 ) -> list[_Line | None] | None:
     """The places along each axis that changes; None where a scale is no fraction."""
     mode = _mode(call)

@@ -83,8 +83,7 @@ def _range(call: Call) -> Value:
     start, limit, delta = (call.required(n).reshape(-1)[0] for n in range(3))
     count, dtype = max(math.ceil((limit - start) / delta), 0), call.dtype()
     return call.define(
-        (count,),
-        lambda i: f.cast(as_expr(i), dtype) * number(delta, dtype) + number(start, dtype),
+        (count,), lambda i: f.cast(as_expr(i), dtype) * number(delta, dtype) + number(start, dtype)
     )
 
 
