@@ -58,7 +58,9 @@ def _default(every: Sequence[Workload], target: Target, numerics: Numerics) -> S
     plain = [_cycles(w, target, without.derivation) for w in every]
 
     def cost(derivation: Derivation) -> float:
-        own = (_cycles(w, target, derivation) for w in every)
+        own = [_cycles(w, target, derivation) for w in every]
+        if own[0] is None:  # rows are those of another axis where an image has one row
+            return math.inf
         return sum(math.log(x or y or 1) for x, y in zip(own, plain, strict=True))
 
     known = (v.derivation for w in every for v in variants(Named(w), target, numerics))
