@@ -56,22 +56,26 @@ def coarse(family: Family) -> Coarse:
         return x
 
     numbered(family.form, see)
-    dims, parts = [], dict[str, Formula]()
+    dims, parts, steps = [], dict[str, Formula](), list[tuple[Formula, Formula | int]]()
     for d in family.dims:
         own = [f for f in formulas.values() if d.name in f.dims()]
         if not own:
             dims.append(replace(d, low=1, high=1, multiple=1))
         elif (part := _only_part(d, own)) is not None:
-            dims.append(replace(d, low=part.low, high=part.high, multiple=1))
-            parts[d.name] = part
+            more = max(0, 1 - part.low)  # a dim is at least 1
+            counted = part + more
+            assert isinstance(counted, Formula), "it takes several values"
+            dims.append(replace(d, low=counted.low, high=counted.high, multiple=1))
+            parts[d.name] = counted
+            steps.append((part, Formula.of(dims[-1]) - more))
         else:
             dims.append(d)
     if not parts:
         return Coarse(Family(tuple(dims), family.form), family.dims, {})
 
     def change(x: Any) -> Any:
-        for d in dims:
-            x = _over(x, parts[d.name], Formula.of(d)) if d.name in parts else x
+        for part, value in steps:
+            x = _over(x, part, value)
         return x
 
     form = numbered(family.form, change)
@@ -85,7 +89,7 @@ def _only_part(known: Dim, formulas: list[Formula]) -> Formula | None:
         if any(_follows(_over(f, part, 0), known.name) for f in formulas):
             continue
         rises = np.diff(part.at({known.name: np.array(known.values)}))
-        if ((rises == 0) | (rises == 1)).all():
+        if rises.any() and ((rises == 0) | (rises == 1)).all():
             low, high = (part.at({known.name: end}) for end in (known.low, known.high))
             return replace(part, low=int(low), high=int(high))
     return None

@@ -165,3 +165,21 @@ def test_an_error_says_how_a_size_is_a_multiple():
     parted = Function(lambda x: x.reshape(2, 3, -1))
     with pytest.raises(ModelError, match=r'say so of its dim: lw.dim\("n", 8, 512, 8\)'):
         lw.build_model(parted, (lw.tensor("x", (2, lw.dim("n", 1, 8))),))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, p: p / torch.tensor([x.shape[3], x.shape[2]]),
+        lambda x, p: p + torch.tensor([x.shape[3] * x.shape[2], 3])[None],
+        lambda x, p: torch.tensor([x.shape[3], 0, x.shape[2]]).float().softmax(0),
+        lambda x, p: torch.arange(6)[torch.tensor([0, x.shape[3] // 2])],
+    ],
+)
+def test_a_few_sizes_in_one_tensor_are_data_of_each_call(function):
+    h, w = lw.dim("h", 1, 8), lw.dim("w", 1, 8)
+    sizes = (1, 1), (8, 8), (3, 7), (5, 1)
+    given = [(torch.randn(1, 2, *s), torch.randn(3, 2)) for s in sizes]
+    opened = lw.tensor("x", (1, 2, h, w)), lw.tensor("p", (3, 2))
+    built = check(Function(function), opened, *given)
+    assert len(built.frames) == 1
