@@ -264,7 +264,7 @@ def _size_of(name: str, bounds: Any, taken: Collection[str] = ()) -> Size:
     while word in taken:
         word += "_"
     try:
-        return dim(word, *(None if isinstance(bounds, str) else bounds))
+        return dim(word, *(() if isinstance(bounds, str) else bounds))
     except TypeError as error:
         raise ModelError(
             f"dims: {name} is {bounds!r}: give its least and greatest value, "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import math
 import re
 import warnings
@@ -35,7 +34,11 @@ from loopwright.graph.importers.torch.opened import (
     for_fixed_sizes,
     masks_as_given,
 )
-from loopwright.graph.importers.torch.quiet import quiet, suggesting, without_graph
+from loopwright.graph.importers.torch.quiet import (
+    fake_tensors_quiet,
+    suggesting,
+    without_graph,
+)
 
 _FIXING = re.compile(
     r"Constraints violated|Specializations|inconsistent min|specialized it"
@@ -197,7 +200,9 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
         none = not any(hasattr(x, "shape") for x in leaves)
         hint = "; no input is a tensor: give examples, as torch.zeros(2, 16) for a shape" * none
         hint = hint or _of_numbers(leaves)
-        raise ModelError(f"torch.export cannot export the model: {_why(error)}{hint}") from error
+        raise ModelError(
+            f"torch.export cannot export the model: {why_not(error)}{hint}"
+        ) from error
     if getattr(program, "_guards_code", None):
         # Made inside of torch.compile, they name what is not defined. All shapes are fixed.
         program._guards_code = []
@@ -235,7 +240,7 @@ def _traced_open(
     except ModelError:
         raise
     except Exception as error:  # of many kinds
-        why = _why(error)
+        why = why_not(error)
         why += _FIXED if _FIXING.search(why) else ""
         why += _UNEVEN if "Mod(" in why else ""
         why += _of_numbers(torch.utils._pytree.tree_leaves((tuple(inputs), words)))
@@ -300,7 +305,7 @@ def _check_no_shape(inputs: Iterable[Any]) -> None:
             )
 
 
-def _why(error: Exception) -> str:
+def why_not(error: Exception) -> str:
     """What torch says of a module that it cannot export, with a remedy where there is one."""
     why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
     why = _SOME_SIZES.sub(rf"the model takes \1 to \2 elements along an open axis{_AGREE}", why)
@@ -320,9 +325,7 @@ def _export(*args: Any, **how: Any) -> Any:
     """The program that torch.export makes."""
     import torch
 
-    # Of what an error says, too.
-    calm = quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
-    with calm, without_graph(), warnings.catch_warnings():
+    with fake_tensors_quiet(), without_graph(), warnings.catch_warnings():
         # nn.LSTM keeps its weights in a list, too
         warnings.filterwarnings("ignore", "The tensor attributes")
         return torch.export.export(*args, **how)
