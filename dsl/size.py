@@ -74,11 +74,18 @@ class Size:
         The value is None where no integer does; the result is None unless the size is
         `a*n + b` of one dim.
         """
+        if (line := self.line()) is None:
+            return None
+        known, times, more = line
+        quotient, rest = divmod(extent - more, times)
+        return known, None if rest else quotient
+
+    def line(self) -> tuple[Dim, int, int] | None:
+        """The dim, `a` and `b` of a size that is `a*n + b`; None for any other."""
         if len(self.form.terms) != 1 or not isinstance(self.form.terms[0][0], Index):
             return None
-        quotient, rest = divmod(extent - self.form.const, self.form.terms[0][1])
         (known,) = self.dims
-        return known, None if rest else quotient
+        return known, self.form.terms[0][1], self.form.const
 
     def __add__(self, other: Size | int) -> Size | int:
         return _reduced(self._with(other, lambda a, b: a + b))

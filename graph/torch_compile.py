@@ -15,7 +15,7 @@ from loopwright.codegen.library.torch_tensors import to_torch
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
-from loopwright.graph.torch_open import OpenAxes, built, built_open
+from loopwright.graph.torch_open import Calls, OpenAxes, built, built_open
 from loopwright.graph.torch_outputs import Outputs
 from loopwright.paths import file_at
 from loopwright.transfer.records.location import Server, location_of, may_exist
@@ -149,29 +149,31 @@ class _Build:
 
 
 class _Shapes:
-    """Builds of a graph: one, or where its shapes are open one for all of their sizes; where that
-    cannot be, one for each of the shapes that it is called with."""
+    """Builds of a graph: one, or where its shapes are open one for all sizes of the axes that
+    calls leave open; where that cannot be, one for each of the shapes that it is called with."""
 
     def __init__(
         self, graph: Any, weights: Sequence[int], options: Mapping[str, Any], is_open: bool
     ) -> None:
         self.open = is_open
-        self._axes = OpenAxes.found(graph) if is_open else None
+        self._calls = Calls(OpenAxes.found(graph) if is_open else None)
         self._new = functools.partial(_Builds, graph, weights, options, self.open)
         self._weights = frozenset(weights)
         self._of: dict[Any, _Builds] = {}
 
     def of(self, inputs: Sequence[Any]) -> _Build | str:
         """The build for these shapes, and numbers, and the model whose weights are given."""
-        bounds = None if self._axes is None else self._axes.bounds(inputs)
+        axes = self._calls.open(inputs)
+        bounds = None if axes is None else axes.bounds(inputs)
         numbers = tuple(x for x in inputs if isinstance(x, _Number))
-        if bounds is not None:
-            if (bounds, numbers) not in self._of:
-                self._of[bounds, numbers] = self._new(self._axes, bounds)
-            found = self._of[bounds, numbers].of(inputs)
+        if axes is not None and bounds is not None:
+            fixed = self._calls.fixed(axes, inputs)
+            if (bounds, fixed, numbers) not in self._of:
+                self._of[bounds, fixed, numbers] = self._new(axes, bounds)
+            found = self._of[bounds, fixed, numbers].of(inputs)
             if not isinstance(found, str) or isinstance(found, _Left):
                 return found
-            self._axes = None  # from now on each shape by itself
+            self._calls.failed(axes)  # this shape is built by itself
         key = tuple(
             tuple(x.shape) if hasattr(x, "shape") else x
             for n, x in enumerate(inputs)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from loopwright.dsl.size import dim
@@ -25,7 +25,7 @@ class OpenAxes:
 
     @staticmethod
     def found(graph: Any) -> OpenAxes | None:
-        """Open axes of a graph; None where a size is no symbol itself, or there are too many."""
+        """Open axes of a graph; None where a size is no symbol itself."""
         of: dict[int, dict[int, str]] = {}
         numbers: dict[int, str] = {}
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -36,18 +36,61 @@ class OpenAxes:
             of[n] = {k: _symbol(size) for k, size in enumerate(x.shape) if _is_open(size)}
         names = {name for axes in of.values() for name in axes.values()}
         known = all(map(str.isidentifier, names)) and names.issuperset(numbers.values())
-        return OpenAxes(of, numbers) if known and 0 < len(names) <= _MOST_SYMBOLS else None
+        return OpenAxes(of, numbers) if known and names else None
 
-    def bounds(self, inputs: Sequence[Any]) -> tuple[tuple[str, int], ...] | None:
-        """The greatest sizes of the model that is right for a call; None where none is."""
-        sizes = {
+    def only(self, names: Collection[str]) -> OpenAxes:
+        """The axes of some symbols; the others are of the sizes that a call gives."""
+        of = {n: {k: s for k, s in axes.items() if s in names} for n, axes in self.of.items()}
+        return OpenAxes(of, {n: s for n, s in self.numbers.items() if s in names})
+
+    def sizes(self, inputs: Sequence[Any]) -> dict[str, int]:
+        """The sizes of a call, by the names of their symbols."""
+        return {
             name: int(inputs[n].shape[k])
             for n, axes in self.of.items()
             for k, name in axes.items()
         }
-        if min(sizes.values()) < _LEAST:
+
+    def bounds(self, inputs: Sequence[Any]) -> tuple[tuple[str, int], ...] | None:
+        """The greatest sizes of the model that is right for a call; None where none is, as for
+        more symbols than are built for."""
+        sizes = self.sizes(inputs)
+        if not 0 < len(sizes) <= _MOST_SYMBOLS or min(sizes.values()) < _LEAST:
             return None
         return tuple((name, _high(size)) for name, size in sizes.items())
+
+
+@dataclass(eq=False)
+class Calls:
+    """What calls of a graph leave open of its axes: all, or where these are too many, or cannot
+    be, those of which two calls had other sizes."""
+
+    axes: OpenAxes | None
+    _whole: bool = True
+    _first: dict[str, int] = field(default_factory=dict)
+    _others: set[str] = field(default_factory=set)
+
+    def open(self, inputs: Sequence[Any]) -> OpenAxes | None:
+        """The axes that the model for a call has open; None where it has none."""
+        if self.axes is None:
+            return None
+        sizes = self.axes.sizes(inputs)
+        self._first = self._first or sizes
+        self._others |= {name for name, size in sizes.items() if size != self._first[name]}
+        every = self._whole and len(sizes) <= _MOST_SYMBOLS
+        return self.axes if every else self.axes.only(self._others)
+
+    def fixed(self, axes: OpenAxes, inputs: Sequence[Any]) -> tuple[int, ...]:
+        """The sizes of a call that a model with these axes open has not."""
+        own = axes.sizes(inputs)
+        every = {} if self.axes is None else self.axes.sizes(inputs)
+        return tuple(size for name, size in every.items() if name not in own)
+
+    def failed(self, axes: OpenAxes) -> None:
+        """Note that there is no model with these axes open."""
+        self._whole = False
+        if axes is not self.axes:
+            self.axes = None
 
 
 def _high(size: int) -> int:

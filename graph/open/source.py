@@ -266,7 +266,7 @@ def _size_of(name: str, bounds: Any, taken: Collection[str] = ()) -> Size:
     while word in taken:
         word += "_"
     try:
-        return dim(word, *bounds)
+        return dim(word, *(() if isinstance(bounds, str) else bounds))
     except TypeError as error:
         raise ModelError(
             f"dims: {name} is {bounds!r}: give its least and greatest value, "

@@ -56,20 +56,29 @@ def coarse(family: Family) -> Coarse:
         return x
 
     numbered(family.form, see)
-    dims, parts = [], dict[str, Formula]()
+    dims, parts, steps = [], dict[str, Formula](), list[tuple[Formula, Formula | int]]()
     for d in family.dims:
         own = [f for f in formulas.values() if d.name in f.dims()]
         if not own:
             dims.append(replace(d, low=1, high=1, multiple=1))
         elif (part := _only_part(d, own)) is not None:
-            dims.append(replace(d, low=part.low, high=part.high, multiple=1))
-            parts[d.name] = part
+            more = max(0, 1 - part.low)  # a dim is at least 1
+            counted = part + more
+            assert isinstance(counted, Formula), "it takes several values"
+            dims.append(replace(d, low=counted.low, high=counted.high, multiple=1))
+            parts[d.name] = counted
+            steps.append((part, Formula.of(dims[-1]) - more))
         else:
             dims.append(d)
     if not parts:
         return Coarse(Family(tuple(dims), family.form), family.dims, {})
-    steps = {str(part): Formula.of(d) for d in dims if (part := parts.get(d.name)) is not None}
-    form = numbered(family.form, lambda x: _with(x, steps))
+
+    def change(x: Any) -> Any:
+        for part, value in steps:
+            x = _over(x, part, value)
+        return x
+
+    form = numbered(family.form, change)
     return Coarse(Family(tuple(dims), form), family.dims, parts)
 
 
@@ -77,11 +86,10 @@ def _only_part(known: Dim, formulas: list[Formula]) -> Formula | None:
     """The quotient of a dim by which alone formulas follow it, if it takes all values between its
     ends, one after the other."""
     for part in {str(p): p for f in formulas for p in _quotients(f, known.name)}.values():
-        free = {str(part): 0}
-        if any(_follows(_with(f, free), known.name) for f in formulas):
+        if any(_follows(_over(f, part, 0), known.name) for f in formulas):
             continue
         rises = np.diff(part.at({known.name: np.array(known.values)}))
-        if ((rises == 0) | (rises == 1)).all():
+        if rises.any() and ((rises == 0) | (rises == 1)).all():
             low, high = (part.at({known.name: end}) for end in (known.low, known.high))
             return replace(part, low=int(low), high=int(high))
     return None
@@ -96,11 +104,30 @@ def _quotients(formula: Formula, name: str) -> Iterator[Formula]:
             yield from _quotients(x, name)
 
 
-def _with(x: Any, parts: Mapping[str, Formula | int]) -> Any:
-    """A formula with others in place of some of its parts."""
+def _over(x: Any, part: Formula, value: Formula | int) -> Any:
+    """A formula with a value in place of a quotient, and what follows from it in place of others.
+
+    `⌊(n + 30) / 20⌋ ↦ ⌊(value + 2) / 2⌋`  where the value is `⌊(n + 10) / 10⌋`.
+    """
     if not isinstance(x, Formula):
         return x
-    return parts[str(x)] if str(x) in parts else x.rebuilt(lambda y: _with(y, parts))
+    if str(x) == str(part):
+        return value
+    if x.op == part.op and all(isinstance(q.args[1], int) for q in (x, part)):
+        (own, more), (other, less) = _numerator(x), _numerator(part)
+        times, left = divmod(x.args[1], part.args[1])
+        further, between = divmod(more - less, part.args[1])
+        if str(own) == str(other) and not left and not between:
+            return (value + further) // times
+    return x.rebuilt(lambda y: _over(y, part, value))
+
+
+def _numerator(quotient: Formula) -> tuple[Formula | int, int]:
+    """What is divided, as a formula and a number behind it."""
+    x = quotient.args[0]
+    if isinstance(x, Formula) and x.op == "add" and isinstance(x.args[1], int):
+        return x.args
+    return x, 0
 
 
 def _follows(x: Formula | int, name: str) -> bool:

@@ -119,7 +119,11 @@ def completed(
         if len(dims) >= _CROWDED or len(made) >= MOST_PROGRAMS // 3:
             tries += [(least, choose(least)) for least in _small(dims, left)]
         tries.append((left, _clipped(workload, made, left)))
-        tries += [(sizes, choose(sizes)) for sizes in (_smaller(dims, left, 2), left)]
+        half = _smaller(dims, left, 2)
+        # A program for the least size of an axis may be right for no other.
+        kept = {d.name: left[d.name] if half[d.name] == d.low else half[d.name] for d in dims}
+        each = {tuple(sizes.values()): sizes for sizes in (half, kept, left)}
+        tries += [(sizes, choose(sizes)) for sizes in each.values()]
         for sizes, configs in tries:
             one = _widest(workload, target, configs, sizes)
             if one is not None and one.takes(left):

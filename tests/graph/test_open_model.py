@@ -286,6 +286,7 @@ def test_a_program_of_fixed_shapes_is_told_how_to_open_it():
         ({"x": (lw.dim("k", 1, 4), 3, 16)}, None, "axis 0 of input x is 1 in the model, k is"),
         (None, {"n": (1, 4), "m": (1, 4)}, r"no axis of an input is named 'm'; names are: n"),
         (None, {"n": 4}, r"n is 4: give its least and greatest value"),
+        (None, {"n": "1:4"}, r"n is '1:4': give its least and greatest value"),
         (None, {"n": (4, 1)}, r"the lower one first"),
         ({"x": (1, lw.dim("k", 1, 4))}, None, r"has 3 axes in the model, \(1, k\) is given"),
     ],

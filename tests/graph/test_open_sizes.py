@@ -3,6 +3,9 @@
 import pytest
 
 import loopwright as lw
+from loopwright.dsl.errors import ShapeError
+from loopwright.graph.errors import ModelError
+from tests.graph.modules import Function
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -125,3 +128,58 @@ class Bags(torch.nn.Module):
 def test_bags_of_one_length_are_looked_up_for_any_batch():
     given = [(torch.arange(3 * n).reshape(n, 3) % 9,) for n in (1, 2, 5, 8)]
     check(Bags(), (lw.tensor("x", (lw.dim("n", 1, 8), 3), "int64"),), *given)
+
+
+def joined(x, y, z):
+    return torch.cat([x, y], 1) + z
+
+
+@pytest.mark.parametrize(
+    ("shapes", "inputs"),
+    [
+        (lambda n, m: ((2, n), (2, 1), (2, n + 1)), "a line"),
+        (lambda n, m: ((2, 3 * n), (2, 2), (2, 3 * n + 2)), "no axis is the dim itself"),
+        (lambda n, m: ((2, n), (2, m), (2, n + m)), "a sum"),
+        (lambda n, m: ((2, n), (2, 9 - n), (2, 9)), "a rest"),
+        (lambda n, m: ((2, n // 2 + 1), (2, (n + 1) // 2), (2, n + 1)), "quotients"),
+    ],
+)
+def test_axes_of_modules_may_be_sizes_that_follow_dims(shapes, inputs):
+    opened = [lw.tensor(k, s) for k, s in zip("xyz", shapes(lw.dim("n", 1, 8), lw.dim("m", 1, 5)))]
+    given = [
+        tuple(torch.randn(s) for s in shapes(n, m)) for n, m in ((1, 1), (8, 5), (5, 2), (2, 3))
+    ]
+    built = check(Function(joined), tuple(opened), *given)
+    x, y, z = given[1]
+    with pytest.raises(ShapeError):
+        built(x, y, z[:, 1:])
+
+
+def test_an_error_says_how_two_axes_of_a_module_may_agree():
+    n, m = lw.dim("n", 1, 8), lw.dim("m", 1, 5)
+    with pytest.raises(ModelError, match="give both the same dim, or a size of the other's"):
+        lw.build_model(Function(torch.add), (lw.tensor("x", (2, n)), lw.tensor("y", (2, m))))
+
+
+def test_an_error_says_how_a_size_is_a_multiple():
+    parted = Function(lambda x: x.reshape(2, 3, -1))
+    with pytest.raises(ModelError, match=r'say so of its dim: lw.dim\("n", 8, 512, 8\)'):
+        lw.build_model(parted, (lw.tensor("x", (2, lw.dim("n", 1, 8))),))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, p: p / torch.tensor([x.shape[3], x.shape[2]]),
+        lambda x, p: p + torch.tensor([x.shape[3] * x.shape[2], 3])[None],
+        lambda x, p: torch.tensor([x.shape[3], 0, x.shape[2]]).float().softmax(0),
+        lambda x, p: torch.arange(6)[torch.tensor([0, x.shape[3] // 2])],
+    ],
+)
+def test_a_few_sizes_in_one_tensor_are_data_of_each_call(function):
+    h, w = lw.dim("h", 1, 8), lw.dim("w", 1, 8)
+    sizes = (1, 1), (8, 8), (3, 7), (5, 1)
+    given = [(torch.randn(1, 2, *s), torch.randn(3, 2)) for s in sizes]
+    opened = lw.tensor("x", (1, 2, h, w)), lw.tensor("p", (3, 2))
+    built = check(Function(function), opened, *given)
+    assert len(built.frames) == 1

@@ -35,6 +35,31 @@ def test_a_family_that_follows_a_dim_in_steps_is_one_over_these():
         assert steps.key == whole.at(n=3, h=h, w=32).key
 
 
+def test_quotients_of_quotients_are_counted_by_the_inner_one():
+    h = Formula.of(H)
+    whole = family((h + 10) // 10 + (h + 30) // 20)
+    made = coarse(whole)
+    assert [(d.low, d.high) for d in made.family.dims] == [(1, 4), (4, 13), (1, 1)]
+    for size in range(32, 129):
+        steps = made.family.at(n=3, h=(size + 10) // 10, w=1)
+        assert steps.key == whole.at(n=3, h=size, w=32).key
+
+
+def test_quotients_that_step_at_other_places_keep_the_dim():
+    h = Formula.of(H)
+    assert coarse(family((h + 10) // 10 + (h + 25) // 20)).family.dims[:2] == (N, H)
+    assert coarse(family(h // 10 + h // 15)).family.dims[:2] == (N, H)
+
+
+def test_steps_that_begin_at_zero_are_counted_from_one():
+    whole = family((Formula.of(H) - 32) // 32 * 2 + 5)
+    made = coarse(whole)
+    assert [(d.low, d.high) for d in made.family.dims] == [(1, 4), (1, 4), (1, 1)]
+    for h in (32, 63, 64, 127, 128):
+        assert made.family.at(n=3, h=h // 32, w=1).key == whole.at(n=3, h=h, w=32).key
+    assert made.rule(Rule(((2, 4), (2, 3), (1, 1)), 5)) == Rule(((2, 4), (64, 127), (32, 128)), 5)
+
+
 def test_bounds_of_steps_are_those_of_the_dim():
     made = coarse(family((Formula.of(H) + 31) // 32 * 2))
     assert made.rule(Rule(((2, 4), (2, 3), (1, 1)), 5)) == Rule(((2, 4), (33, 96), (32, 128)), 5)

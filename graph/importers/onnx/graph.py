@@ -176,15 +176,18 @@ class Graph:
         try:
             made = rule(call)
         except ModelError:
-            if varies and is_known:
-                return [_as_known(x) for x in folded(node, known, version)]
-            raise
+            if not (varies and is_known):
+                raise
+            made = folded(node, known, version)
         except LoopwrightError as error:  # of the notation's own checks
             raise UnsupportedOperator(f"{label}: {error}") from error
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             raise UnsupportedOperator(not_as_defined(call)) from error
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
+        for name, x in zip(node.output, results):
+            if varies and isinstance(x, np.ndarray) and few(x):  # where its elements are read
+                self.weights.compute(x, of_numbers(name, x))
         self.record(node.op_type.lower(), results, inputs)
         return results
 
@@ -377,6 +380,7 @@ def _written(
         needed = set(defined_by([reason.value], set()))
         reason.inputs = tuple(n for n, t in tensors.items() if t in needed)
         raise
+    results = {id(x): x for x in outputs}
     for n, (value, out) in enumerate(zip(model.graph.output, outputs)):
         if str(out.dtype) not in DTYPES:
             raise UnsupportedOperator(f"output {value.name} is {out.dtype}")
@@ -389,6 +393,5 @@ def _written(
             graph.record("numbers", [outputs[n]])
     extents = indexed(graph.definitions, set(tensors.values()))
     kept, known = graph.weights, graph.folded
-    results = {id(x) for x in outputs}
     used = {name: x for name, x in known.items() if kept.has(x) or id(x) in results}
     return Written(tensors, outputs, graph.definitions, kept.arrays, fixed, extents, used)

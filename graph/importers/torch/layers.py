@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.torch.program import why_not
+from loopwright.graph.importers.torch.quiet import fake_tensors_quiet
+
 
 def in_parts(program: Any) -> Any:
-    """A program of torch.export without these operators: the same one where it has none."""
-    return program.run_decompositions(_parts()) if has_layers(program) else program
+    """A program of torch.export without these operators: the same one where it has none. Raises
+    `ModelError` where they fix a size that it has open, as torch finds in the parts alone."""
+    if not has_layers(program):
+        return program
+    with fake_tensors_quiet():
+        try:
+            return program.run_decompositions(_parts())
+        except Exception as error:  # of many kinds
+            raise ModelError(
+                f"a transformer's layer cannot be taken apart for these sizes: {why_not(error)}"
+            ) from error
 
 
 def has_layers(program: Any) -> bool:

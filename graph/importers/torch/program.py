@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from loopwright.dsl.size import Size
+from loopwright.dsl.index import Index
+from loopwright.dsl.size import Dim, Size
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, check_several, reason
@@ -30,7 +30,7 @@ from loopwright.graph.importers.torch.inputs import (
     fixed_shapes,
 )
 from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes, masks_as_given
-from loopwright.graph.importers.torch.quiet import quiet, suggesting, without_graph
+from loopwright.graph.importers.torch.quiet import fake_tensors_quiet, suggesting, without_graph
 
 _FIXING = re.compile(
     r"Constraints violated|Specializations|inconsistent min|specialized it"
@@ -43,6 +43,10 @@ _FIXED = (
     "unlike nn.LSTM; write n as it is, n ** 0.5, n // 2, and (8 - n % 8) % 8 for -n % 8, or build "
     "the model for each size"
 )
+_AGREE = (
+    "; where two axes must agree, give both the same dim, or a size of the other's, as n + 1 for n"
+)
+_UNEVEN = '; where a size must be a multiple, as of 8, say so of its dim: lw.dim("n", 8, 512, 8)'
 _ONE_SIZE = re.compile(r"\d+ not in VR\[(\d+), \1\]")
 _SOME_SIZES = re.compile(r"\d+ not in VR\[(\d+), (\w+)\]")
 _PACKED = (
@@ -188,7 +192,9 @@ def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None 
         none = not any(hasattr(x, "shape") for x in leaves)
         hint = "; no input is a tensor: give examples, as torch.zeros(2, 16) for a shape" * none
         hint = hint or _of_numbers(leaves)
-        raise ModelError(f"torch.export cannot export the model: {_why(error)}{hint}") from error
+        raise ModelError(
+            f"torch.export cannot export the model: {why_not(error)}{hint}"
+        ) from error
     if getattr(program, "_guards_code", None):
         # Made inside of torch.compile, they name what is not defined. All shapes are fixed.
         program._guards_code = []
@@ -201,7 +207,7 @@ def _traced_open(
     """The same for inputs among which tensors of the notation stand for all sizes of theirs."""
     import torch
 
-    axes = _OpenAxes({})
+    axes = _OpenAxes()
     check_several(inputs)
     check_numbers((inputs, words))
     _check_no_shape((*inputs, *(words or {}).values()))
@@ -226,17 +232,20 @@ def _traced_open(
     except ModelError:
         raise
     except Exception as error:  # of many kinds
-        why = _why(error)
+        why = why_not(error)
         why += _FIXED if _FIXING.search(why) else ""
+        why += _UNEVEN if "Mod(" in why else ""
         why += _of_numbers(torch.utils._pytree.tree_leaves((tuple(inputs), words)))
         raise ModelError(f"torch.export cannot export the model for these sizes: {why}") from error
 
 
 @dataclass
 class _OpenAxes:
-    """Dims of torch's for those of the notation, each `known` by its name with an example."""
+    """Dims of torch's for sizes of the notation, each `known` by what it says with an example;
+    `places` are those of the dims that these follow."""
 
-    known: dict[str, tuple[Any, int]]
+    known: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
 
     def dims_of(self, x: Any) -> dict[int, Any] | None:
         """The dims of an input's open axes; None for what is no tensor."""
@@ -252,17 +261,29 @@ class _OpenAxes:
         return example_of(x, [self._of(n)[1] if isinstance(n, Size) else n for n in _shape(x)])
 
     def _of(self, size: Size) -> tuple[Any, int]:
+        if (key := str(size)) not in self.known:
+            example = size.at({d.name: self._example(d) for d in size.dims})
+            self.known[key] = self._bound(size, key), example
+        return self.known[key]
+
+    def _bound(self, size: Size, name: str) -> Any:
+        """A dim of torch's. It knows what is `a*n + b` of another one; sums and quotients have
+        bounds of their own, and their relation to others is asserted."""
         import torch
 
-        (own,) = size.dims
-        if str(size) != own.name:
-            raise ModelError(f"a torch program's axis may be a dim itself; {size} is given")
-        if own.name not in self.known:
-            bound = torch.export.Dim(own.name, min=own.low, max=max(own.high, own.low + 1))
-            steps = max(_ABOVE, (_EXAMPLE - own.low) // own.multiple) + len(self.known)
-            steps = min(len(own.values) - 1, steps)
-            self.known[own.name] = bound, own.values[steps]
-        return self.known[own.name]
+        low, high = size.span()
+        line = size.line()
+        if line is not None and name != line[0].name and line[1] > 0:
+            own, times, more = line
+            return times * self._of(Size(Index(own.name).affine(), (own,)))[0] + more
+        word = name if name.isidentifier() else f"size{len(self.known)}"
+        return torch.export.Dim(word, min=low, max=max(high, low + 1))
+
+    def _example(self, known: Dim) -> int:
+        """The value of a dim at which a program is traced, another one for each."""
+        place = self.places.setdefault(known.name, len(self.places))
+        steps = max(_ABOVE, (_EXAMPLE - known.low) // known.multiple) + place
+        return known.values[min(len(known.values) - 1, steps)]
 
 
 def _check_no_shape(inputs: Iterable[Any]) -> None:
@@ -276,10 +297,10 @@ def _check_no_shape(inputs: Iterable[Any]) -> None:
             )
 
 
-def _why(error: Exception) -> str:
+def why_not(error: Exception) -> str:
     """What torch says of a module that it cannot export, with a remedy where there is one."""
     why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
-    why = _SOME_SIZES.sub(r"the model takes \1 to \2 elements along an open axis", why)
+    why = _SOME_SIZES.sub(rf"the model takes \1 to \2 elements along an open axis{_AGREE}", why)
     why += _PACKED if "PackedParams" in why else ""
     return why + _OF_DATA if "data-dependent" in why else why
 
@@ -296,9 +317,7 @@ def _export(*args: Any, **how: Any) -> Any:
     """The program that torch.export makes."""
     import torch
 
-    # Of what an error says, too.
-    silent = quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
-    with silent, without_graph(), warnings.catch_warnings():
+    with fake_tensors_quiet(), without_graph(), warnings.catch_warnings():
         # nn.LSTM keeps its weights in a list, too
         warnings.filterwarnings("ignore", "The tensor attributes")
         return torch.export.export(*args, **how)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 
@@ -20,6 +20,11 @@ def quiet(least: int, *names: str) -> Iterator[None]:
     finally:
         for log, level in zip(logs, levels):
             log.setLevel(level)
+
+
+def fake_tensors_quiet() -> AbstractContextManager[None]:
+    """Hide what torch says of operators that do not take some sizes: an error says it, too."""
+    return quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
 
 
 @contextmanager

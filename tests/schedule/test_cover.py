@@ -1,0 +1,35 @@
+"""Programs that together are right for all sizes of a workload."""
+
+from functools import partial
+
+import loopwright as lw
+from loopwright.codegen.open.build import default_configs
+from loopwright.dsl import ops
+from loopwright.dsl.numerics import Numerics
+from loopwright.schedule.open.cover import MOST_PROGRAMS, covered
+from loopwright.schedule.open.short_tiles import default_for_smaller
+from tests.targets import AVX2_SMALL, AVX512_LARGE
+
+
+def tensor(name, *shape, constant=False):
+    return lw.tensor(name, shape, constant=constant)
+
+
+def test_programs_of_more_than_one_row_are_made_for_more_columns_than_are_left():
+    n, t = lw.dim("n", 1, 3), lw.dim("t", 30, 400)
+    x, w = tensor("x", n, 8, (t - 10) // 10), tensor("w", 8, 8, 2, constant=True)
+    workload = lw.workload(ops.conv1d(x, w, stride=2))
+
+    def choosing(given):
+        return partial(default_configs, given, AVX512_LARGE, Numerics.STANDARD)
+
+    made = covered(workload, AVX512_LARGE, choosing)
+    assert len(made.programs) < MOST_PROGRAMS
+
+
+def test_blocks_that_images_of_one_row_alone_have_are_not_chosen_for_larger_ones():
+    x, w = tensor("x", 1, 8, lw.dim("h", 1, 12), 12), tensor("w", 8, 8, 3, 3, constant=True)
+    workload = lw.workload(ops.conv2d(x, w, padding=1))
+    for size in (1, 2, 3, 12):
+        sketch = default_for_smaller(workload, AVX2_SMALL, Numerics.STANDARD, {"h": size})
+        assert sketch.workload.key == workload.at(h=size).key
