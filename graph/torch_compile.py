@@ -163,7 +163,7 @@ class _Shapes:
 
     def of(self, inputs: Sequence[Any]) -> _Build | str:
         """The build for these shapes, and numbers, and the model whose weights are given."""
-        axes = self._calls.open(inputs)
+        axes = self._calls.open_axes(inputs)
         bounds = None if axes is None else axes.bounds(inputs)
         numbers = tuple(x for x in inputs if isinstance(x, _Number))
         if axes is not None and bounds is not None:

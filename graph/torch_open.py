@@ -70,7 +70,7 @@ class Calls:
     _first: dict[str, int] = field(default_factory=dict)
     _others: set[str] = field(default_factory=set)
 
-    def open(self, inputs: Sequence[Any]) -> OpenAxes | None:
+    def open_axes(self, inputs: Sequence[Any]) -> OpenAxes | None:
         """The axes that the model for a call has open; None where it has none."""
         if self.axes is None:
             return None
