@@ -140,6 +140,13 @@ def _serves(rewrite: Rewrite, target: Target, numerics: Numerics, data_dependent
     return allowed and (rewrite.gpu or target.gpu is None)
 
 
+def rows_of_even_blocks(derivation: Derivation) -> list[int]:
+    """The most rows of each step's blocks, where these have equally many."""
+    even = {rewrite.name for rewrite in REWRITES if rewrite.even_rows}
+    steps = (dict(step.parameters) for step in derivation.steps if step.rewrite in even)
+    return [parameters["rows"] for parameters in steps]
+
+
 def derive(
     named: Named,
     target: Target,

@@ -32,6 +32,7 @@ from loopwright.schedule.open.unify import Structure, Unification, Unified, draw
 from loopwright.schedule.program.nest import extent, in_place, nests
 from loopwright.schedule.program.padding import pads_some
 from loopwright.schedule.program.plan import has_reuse
+from loopwright.schedule.registry import rows_of_even_blocks
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch, unrolls
 from loopwright.schedule.space import find_sketch
@@ -150,7 +151,7 @@ class _Opening(Unification):
         self.pads_some = pads_some(nests(workload.at(**made_for)))
         self.clamped: set[int] = set()
         chosen = [n for _, choice in self.config.values for n in choice]
-        rows = config.sketch.derivation.block_rows
+        rows = rows_of_even_blocks(config.sketch.derivation)
         known = [share for most in rows for share in even_shares(workload.dims, most)]
         known += getattr(workload, "parts", ())
         super().__init__(workload.dims, made_for, chosen, known=known)

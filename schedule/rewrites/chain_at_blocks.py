@@ -238,6 +238,7 @@ class ChainAtBlocks(Rewrite):
     name = "chain_at_blocks"
     needs = "two products in a row, between them more than a cache holds, each row for itself"
     prior = 0.8  # the loops are the definition's own, in blocks
+    even_rows = True
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
         for rows in chain_row_choices(base.source, target):

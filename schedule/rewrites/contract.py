@@ -53,6 +53,7 @@ class Rewrite(ABC):
     minor: see `Variant`.
     data_dependent: see `Variant`.
     gpu: whether it is for GPUs too.
+    even_rows: whether its blocks of at most `rows` rows have equally many.
     """
 
     name: ClassVar[str]
@@ -63,6 +64,7 @@ class Rewrite(ABC):
     minor: ClassVar[float] = 0.0
     data_dependent: ClassVar[bool] = False
     gpu: ClassVar[bool] = False
+    even_rows: ClassVar[bool] = False
 
     def choices(self, base: Variant, target: Target) -> Iterator[Mapping[str, int]]:
         """The parameters that are worth trying, in a fixed order; cheap beside `make`."""

@@ -40,11 +40,6 @@ class Derivation:
         return tuple(step.rewrite for step in self.steps)
 
     @property
-    def block_rows(self) -> tuple[int, ...]:
-        """The rows that are computed at a time, at most."""
-        return tuple(n for s in self.steps for name, n in s.parameters if name == "rows")
-
-    @property
     def algorithm(self) -> Derivation:
         """The derivation without sizes of blocks, which variants of one algorithm differ in."""
         return Derivation(

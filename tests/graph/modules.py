@@ -2,6 +2,8 @@
 
 import pytest
 
+from loopwright.graph.build import build_model
+
 torch = pytest.importorskip("torch")
 
 
@@ -14,3 +16,11 @@ class Function(torch.nn.Module):
 
     def forward(self, *inputs):
         return self.function(*inputs)
+
+
+def check(function, *inputs, **close):
+    """A function of torch gives the same as a network: as near as its type allows, or `rtol` and
+    `atol`."""
+    built = build_model(Function(function), inputs, threads=1, check=False)
+    close = close or {"rtol": None, "atol": None}
+    torch.testing.assert_close(built(*inputs), function(*inputs), equal_nan=True, **close)

@@ -4,17 +4,11 @@ import pytest
 
 from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
-from tests.graph.modules import Function
+from tests.graph.modules import Function, check
 
 torch = pytest.importorskip("torch")
 linalg = torch.linalg
 pytestmark = pytest.mark.torch
-
-
-def check(function, *inputs, **close):
-    built = build_model(Function(function), inputs, threads=1, check=False)
-    close = close or {"rtol": None, "atol": None}
-    torch.testing.assert_close(built(*inputs), function(*inputs), equal_nan=True, **close)
 
 
 def square(*shape):

@@ -6,15 +6,10 @@ import pytest
 
 from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
-from tests.graph.modules import Function
+from tests.graph.modules import Function, check
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-
-def check(function, *inputs):
-    built = build_model(Function(function), inputs, threads=1, check=False)
-    torch.testing.assert_close(built(*inputs), function(*inputs), equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])

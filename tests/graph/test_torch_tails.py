@@ -4,17 +4,10 @@ import math
 
 import pytest
 
-from loopwright.graph.build import build_model
-from tests.graph.modules import Function
+from tests.graph.modules import check
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-
-def check(function, *inputs, **close):
-    built = build_model(Function(function), inputs, threads=1, check=False)
-    close = close or {"rtol": None, "atol": None}
-    torch.testing.assert_close(built(*inputs), function(*inputs), equal_nan=True, **close)
 
 
 TAILS = (torch.erfc, torch.special.erfcx, torch.special.log_ndtr)

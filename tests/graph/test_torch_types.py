@@ -2,18 +2,11 @@
 
 import pytest
 
-from loopwright.graph.build import build_model
-from tests.graph.modules import Function
+from tests.graph.modules import check
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 pytestmark = pytest.mark.torch
-
-
-def check(function, *inputs, **close):
-    built = build_model(Function(function), inputs, threads=1, check=False)
-    close = close or {"rtol": None, "atol": None}
-    torch.testing.assert_close(built(*inputs), function(*inputs), equal_nan=True, **close)
 
 
 def test_integers_become_the_floats_that_a_function_gives():

@@ -4,18 +4,11 @@ import math
 
 import pytest
 
-from loopwright.graph.build import build_model
-from tests.graph.modules import Function
+from tests.graph.modules import check
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 pytestmark = pytest.mark.torch
-
-
-def check(function, *inputs, **close):
-    built = build_model(Function(function), inputs, threads=1, check=False)
-    close = close or {"rtol": None, "atol": None}
-    torch.testing.assert_close(built(*inputs), function(*inputs), equal_nan=True, **close)
 
 
 @pytest.mark.parametrize("ceil", [False, True])
