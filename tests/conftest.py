@@ -138,6 +138,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Draw the same numbers whatever ran before, in any process; others where a seed is named."""
+    seed = int(os.environ.get("LOOPWRIGHT_TEST_SEED", "0"))
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Any]:
     """A PostgreSQL server for tests marked `postgresql`."""
