@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
@@ -63,16 +64,19 @@ _DIRECT_PRIOR = 0.8
 
 
 class Named:
-    """A workload that is equal to those alone that have the same names: trees carry them."""
+    """A workload that is equal to those alone that have the same names: trees carry them. A family
+    is equal to itself alone."""
 
-    def __init__(self, workload: Workload) -> None:
-        self.workload, self.text = workload, f"{workload.key} {workload}"
+    def __init__(self, workload: Any) -> None:
+        self.workload = workload
+        known = isinstance(workload, Workload)
+        self.identity = f"{workload.key} {workload}" if known else workload
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Named) and self.text == other.text
+        return isinstance(other, Named) and bool(self.identity == other.identity)
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self.identity)
 
 
 @functools.lru_cache(maxsize=256)

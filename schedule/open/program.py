@@ -32,7 +32,7 @@ from loopwright.schedule.open.unify import Structure, Unification, Unified, draw
 from loopwright.schedule.program.nest import extent, in_place, nests
 from loopwright.schedule.program.padding import pads_some
 from loopwright.schedule.program.plan import has_reuse
-from loopwright.schedule.registry import rows_of_even_blocks
+from loopwright.schedule.registry import Named, rows_of_even_blocks
 from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch, unrolls
 from loopwright.schedule.space import find_sketch
@@ -71,15 +71,15 @@ def open_program(
     Raises `ConfigError` where it has no form for other sizes: a number that follows none of the
     formulas that are tried. Raises `SizedConstantsError` where a preparation depends on a size.
     """
-    key = tuple(made_for.items())
-    return _opened(workload, target, _general(workload, target, config, key), key)
+    plain = general(workload, target, config, made_for)
+    return _opened(Named(workload), target, plain, tuple(made_for.items()))
 
 
 @functools.lru_cache(maxsize=256)
 def _opened(
-    workload: Any, target: Target, config: Config, made_for: tuple[tuple[str, int], ...]
+    named: Named, target: Target, config: Config, made_for: tuple[tuple[str, int], ...]
 ) -> OpenProgram:
-    return _Opening(workload, target, config, dict(made_for)).program()
+    return _Opening(named.workload, target, config, dict(made_for)).program()
 
 
 def general(
@@ -87,14 +87,14 @@ def general(
 ) -> Config:
     """The config that is opened for one of `workload.at(**made_for)`: without what suits these
     sizes alone. Raises `ConfigError` where there is no such sketch."""
-    return _general(workload, target, config, tuple(made_for.items()))
+    return _general(Named(workload), target, config, tuple(made_for.items()))
 
 
 @functools.lru_cache(maxsize=256)
 def _general(
-    workload: Any, target: Target, config: Config, made_for: tuple[tuple[str, int], ...]
+    named: Named, target: Target, config: Config, made_for: tuple[tuple[str, int], ...]
 ) -> Config:
-    sizes = dict(made_for)
+    workload, sizes = named.workload, dict(made_for)
     sketch = find_sketch(workload.at(**sizes), target, config.sketch)
     whole = _undivided(workload, target, config, sketch, sizes)
     return rolled(workload, target, _finer(whole, target, sketch), sketch)
@@ -127,14 +127,14 @@ class _Known:
 def _known(workload: Sized, target: Target, sketch: Sketch) -> _Known:
     # One loop may be a row in one sketch and rows that are merged in another.
     names = tuple((*map(str, n.nest.axes), "|", *map(str, n.nest.reduce)) for n in sketch.nests)
-    return _known_of(workload, target, sketch.name, (*names, tuple(sketch.knobs_of)))
+    return _known_of(Named(workload), target, sketch.name, (*names, tuple(sketch.knobs_of)))
 
 
 @functools.lru_cache(maxsize=64)
 def _known_of(
-    workload: Any, target: Target, name: SketchName, structure: tuple[tuple[Any, ...], ...]
+    named: Named, target: Target, name: SketchName, structure: tuple[tuple[Any, ...], ...]
 ) -> _Known:
-    return _Known(workload, target)
+    return _Known(named.workload, target)
 
 
 class _Opening(Unification):

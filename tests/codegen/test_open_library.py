@@ -329,6 +329,17 @@ def test_a_known_formula_that_is_nothing_at_all_sizes_tried_hinders_no_sum():
     assert [str(made[0]) for made in fit.formulas([total])] == [str(m * 3 + n)]
 
 
+@pytest.mark.parametrize("dims", ["nm", "mn", "pq"])
+@pytest.mark.parametrize("names", ["XW", "WX", "YZ"])
+def test_a_workload_that_differs_from_one_before_in_names_alone_is_right(names, dims):
+    for (first, second), (x_name, w_name) in (("nm", "XW"), (dims, names)):
+        n, m = lw.dim(first, 1, 9), lw.dim(second, 1, 9)
+        x, w = lw.tensor(x_name, (n, 6)), lw.tensor(w_name, (6, m))
+        library = lw.build(lw.ops.matmul(x, w), target=HERE)
+    a, b = np.random.default_rng(0).random((2, 6, 6), np.float32)
+    np.testing.assert_allclose(library(a[:3], b), a[:3] @ b, rtol=1e-5)
+
+
 def test_a_size_that_is_not_allowed_is_an_error_before_anything_runs():
     library = lw.build(dense())
     with pytest.raises(RangeError, match=r"n is 301 .* takes 1 to 300"):
