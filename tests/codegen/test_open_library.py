@@ -329,8 +329,7 @@ def test_a_known_formula_that_is_nothing_at_all_sizes_tried_hinders_no_sum():
     assert [str(made[0]) for made in fit.formulas([total])] == [str(m * 3 + n)]
 
 
-@pytest.mark.parametrize("dims", ["nm", "mn", "pq"])
-@pytest.mark.parametrize("names", ["XW", "WX", "YZ"])
+@pytest.mark.parametrize(("names", "dims"), [("WX", "nm"), ("XW", "mn"), ("YZ", "pq")])
 def test_a_workload_that_differs_from_one_before_in_names_alone_is_right(names, dims):
     for (first, second), (x_name, w_name) in (("nm", "XW"), (dims, names)):
         n, m = lw.dim(first, 1, 9), lw.dim(second, 1, 9)
