@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Set, Sized
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from loopwright.costmodel.model import Floats, ModelError, check_seed
+from loopwright.costmodel.model import Floats, Integers, ModelError, check_seed
 from loopwright.costmodel.models.file import SOURCE, read_model, write_model
 from loopwright.costmodel.source.batch import Batch
 from loopwright.costmodel.source.lstm import LSTMClassifier
 from loopwright.costmodel.source.tokens import Vocabulary
 from loopwright.costmodel.source.trees import TreeClassifier
+from loopwright.costmodel.source.words import LANGUAGES
 from loopwright.dsl.words import brief
 
 _KINDS: dict[str, type[TreeClassifier] | type[LSTMClassifier]] = {
@@ -42,8 +43,10 @@ class SourceModel:
     """
 
     def __init__(self, kind: str = "trees", language: str = "opencl", seed: int = 0) -> None:
-        if kind not in _KINDS:
-            raise ModelError(f"a source model of kind {kind!r}: choose one of {', '.join(_KINDS)}")
+        for what, given, known in (("kind", kind, _KINDS), ("language", language, LANGUAGES)):
+            if not isinstance(given, str) or given not in known:
+                choices = ", ".join(known)
+                raise ModelError(f"a source model of {what} {given!r}: choose one of {choices}")
         check_seed(seed)
         self.kind, self.seed = kind, seed
         self._vocabulary = Vocabulary.of([], language)
@@ -73,29 +76,30 @@ class SourceModel:
 
         Raises `ModelError` where the data do not fit together.
         """
-        count, known = len(_texts(sources)), np.asarray(labels)
+        count = len(_texts(sources))
+        known = _values("labels", labels, count)
+        together = range(count) if groups is None else _values("groups", groups, count)
         weighted = np.ones(count) if weights is None else _as_floats("weights", weights)
-        together = np.arange(count) if groups is None else np.asarray(groups)
-        for what, rows in (("labels", known), ("weights", weighted), ("groups", together)):
-            if rows.shape != (count,):
-                raise ModelError(f"{count} sources, {what} of shape {rows.shape}: give ({count},)")
+        if weighted.shape != (count,):
+            raise ModelError(
+                f"{count} sources, weights of shape {weighted.shape}: give ({count},)"
+            )
         if not (np.isfinite(weighted) & (weighted > 0)).all():
             raise ModelError("weights must be positive and finite")
         weighted = weighted / weighted.max(initial=0.0)  # so that no sum overflows
-        kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in labels}
-        if len(kinds) > 1 or not kinds <= {str, int, bool}:
+        if len(kinds := {type(x) for x in known}) > 1:
             names = ", ".join(sorted(kind.__name__ for kind in kinds))
-            raise ModelError(f"labels of type {names}: give strings, integers or truth values")
-        distinct, classes = np.unique(known, return_inverse=True)
+            raise ModelError(f"labels of types {names}: give one of these")
+        distinct, classes = _numbered(known)
         if len(distinct) < 2:
-            raise ModelError(f"labels {distinct.tolist()}: two or more kinds are needed")
+            raise ModelError(f"labels {distinct}: two or more kinds are needed")
         beside = _numbers(auxiliary, count)
         vocabulary = Vocabulary.of(sources, self._vocabulary.language)
         batch = Batch(sources, vocabulary, beside)
         weighted /= weighted.mean()  # trees would not split where all weights are small
-        self._classifier.fit(batch, classes, weighted, np.unique(together, return_inverse=True)[1])
+        self._classifier.fit(batch, classes, weighted, _numbered(together)[1])
         self._vocabulary, self._auxiliary = vocabulary, beside.shape[1]
-        self.labels = tuple(distinct.tolist())
+        self.labels = tuple(distinct)
         return self
 
     def scores(self, sources: Sequence[str], auxiliary: ArrayLike | None = None) -> Floats:
@@ -157,9 +161,36 @@ def _of_content(content: Mapping[str, Any]) -> SourceModel:
 def _texts(sources: Sequence[str]) -> Sequence[str]:
     if isinstance(sources, str):
         raise ModelError("sources are one text: give a list of texts")
-    if not isinstance(sources, Sized) or isinstance(sources, bytes):
+    if not _is_list(sources):
         raise ModelError(f"sources are {brief(sources)}: give a list of texts")
     return sources
+
+
+def _is_list(given: object) -> bool:
+    unordered = isinstance(given, str | bytes | Set | Mapping)
+    return isinstance(given, Sized) and not unordered and getattr(given, "ndim", 1) > 0
+
+
+def _values(what: str, given: Sequence[str | int], count: int) -> list[str | int]:
+    """A label or the name of a group for each source."""
+    if not _is_list(given):
+        raise ModelError(f"{what} are {brief(given)}: give a list, one for each source")
+    if len(given) != count:
+        raise ModelError(f"{count} sources, {len(given)} {what}: give one for each")
+    values = [x.item() if isinstance(x, np.generic) else x for x in given]
+    for row, value in enumerate(values):
+        if not isinstance(value, str | int):
+            raise ModelError(
+                f"{what}[{row}] is {brief(value)}: give strings, integers or truth values"
+            )
+    return values
+
+
+def _numbered(values: Sequence[str | int]) -> tuple[list[str | int], Integers]:
+    """The distinct values, sorted, numbers before strings, and the number of each value."""
+    distinct = sorted(set(values), key=lambda x: (isinstance(x, str), x))
+    numbers = {value: k for k, value in enumerate(distinct)}
+    return distinct, np.array([numbers[value] for value in values], np.int64)
 
 
 def _as_floats(what: str, given: ArrayLike) -> Floats:

@@ -107,6 +107,12 @@ def test_a_model_learns_from_text_and_its_file_predicts_the_same(kind, tmp_path,
     np.testing.assert_allclose(learned.scores(new, beside).sum(axis=1), 1, rtol=1e-5)
 
 
+def test_labels_that_differ_in_a_last_zero_byte_are_two():
+    learned = lw.SourceModel().fit(["int a;", "float x;"] * 9, ["a", "a\0"] * 9)
+    assert learned.labels == ("a", "a\0")
+    assert learned.predict(["int b;", "float y;"]) == ["a", "a\0"]
+
+
 def test_weights_decide_between_labels_of_one_source():
     sources, labels = ["int a;"] * 40, [0, 1] * 20
     for heavy in (0, 1):
@@ -126,10 +132,13 @@ def test_only_the_ratios_of_weights_count(scale):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": [1]}, r"labels of shape \(1,\): give \(4,\)"),
+        ({"labels": [1]}, "4 sources, 1 labels: give one for each"),
         ({"labels": [1] * 4}, "two or more kinds"),
-        ({"labels": [0.5, 1.5] * 2}, "labels of type float: give strings, integers"),
-        ({"labels": ["a", None] * 2}, "labels of type NoneType, str"),
+        ({"labels": [0.5, 1.5] * 2}, r"labels\[0\] is float 0.5: give strings, integers"),
+        ({"labels": ["a", None] * 2}, r"labels\[1\] is None: give strings, integers"),
+        ({"labels": ["a", 1] * 2}, "labels of types int, str: give one of these"),
+        ({"labels": [("a",), ("a", "b")] * 2}, r"labels\[0\] is tuple"),
+        ({"labels": np.array(4)}, "labels are .*: give a list"),
         ({"sources": "abcd"}, "one text: give a list of texts"),
         ({"auxiliary": [1.0] * 4}, r"shape \(4, columns\)"),
         ({"auxiliary": [[np.nan]] * 4}, "finite"),
@@ -138,7 +147,9 @@ def test_only_the_ratios_of_weights_count(scale):
         ({"weights": ["heavy"] * 4}, "weights are .*: give numbers"),
         ({"sources": None}, "sources are None: give a list of texts"),
         ({"sources": iter("abcd")}, "sources are .*: give a list of texts"),
-        ({"groups": [1]}, "groups of shape"),
+        ({"sources": {"a", "b", "c", "d"}}, "sources are .*: give a list of texts"),
+        ({"groups": [1]}, "4 sources, 1 groups: give one for each"),
+        ({"groups": ["a", None] * 2}, r"groups\[1\] is None: give strings, integers"),
     ],
 )
 def test_data_that_do_not_fit_together_are_refused(change, message):
@@ -154,8 +165,11 @@ def test_a_model_refuses_to_predict_before_it_learned_and_with_other_columns(tmp
         lw.SourceModel().save(tmp_path / "model.json")
     with pytest.raises(ModelError, match="a source is 5: give the text of a kernel"):
         lw.SourceModel().fit(["float x;", 5], ["a", "b"])
-    with pytest.raises(ModelError, match="choose one of trees, lstm"):
-        lw.SourceModel("oak")
+    for kind in ("oak", ["trees"]):
+        with pytest.raises(ModelError, match="choose one of trees, lstm"):
+            lw.SourceModel(kind)
+    with pytest.raises(ModelError, match="language 'fortran': choose one of opencl, c, cuda"):
+        lw.SourceModel(language="fortran")
     with pytest.raises(ModelError, match="seed = 'x': give an integer of at least 0"):
         lw.SourceModel(seed="x")
     learned = lw.SourceModel().fit(["a", "b+"], [0, 1])
