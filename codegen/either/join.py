@@ -15,7 +15,9 @@ from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
+from loopwright.dsl.size import named
 from loopwright.dsl.words import brief
+from loopwright.dsl.workload import Workload
 
 
 def either(
@@ -55,7 +57,10 @@ def either(
     if isinstance(cpu, OpenLibrary):
         if sums is not None:
             raise LibraryError("sums are for fixed sizes: those of open ones are measured")
-        return joined(cpu, {sized(cpu, each): each for each in gpus})
+        at = {sized(cpu, each): each for each in gpus}
+        for sizes, each in at.items():
+            _check_same(cpu, each, named(cpu.dims, sizes))
+        return joined(cpu, at)
     if len(gpus) > 1:
         raise ShapeError(
             f"{len(gpus)} libraries of the GPU, and {cpu.signature} has one size: give one"
@@ -80,8 +85,33 @@ def _fixed(cpu: Library, gpu: GpuLibrary, sums: Mapping[str, Sum] | None) -> Eit
             f"{cpu.signature} on the processor, {gpu.signature} on the GPU: build both of one "
             "workload, and bind the same inputs"
         )
+    _check_same(cpu, gpu, {})
     if sums is None:
         sums = measured(cpu, gpu)
     if not isinstance(sums, Mapping) or set(sums) != {"cpu", "gpu"}:
         raise LibraryError(f"sums = {brief(sums)}: give those of cpu and gpu, by these names")
+    for device, total in sums.items():
+        if not isinstance(total, Sum):
+            raise LibraryError(
+                f"sums[{device!r}] is {brief(total)}: give a Sum, as the sums of `explain` are"
+            )
     return Either(cpu, gpu, sums)
+
+
+def _check_same(cpu: Library, gpu: GpuLibrary, sizes: Mapping[str, int]) -> None:
+    """Raise `ShapeError` where the definitions of two libraries are known to differ."""
+    keys = _computation(cpu, sizes), _computation(gpu, {})
+    if None not in keys and keys[0] != keys[1]:
+        raise ShapeError(
+            f"{cpu.signature.name} on the processor and {gpu.signature.name} on the GPU compute "
+            "different things: build both of one workload"
+        )
+
+
+def _computation(library: Library, sizes: Mapping[str, int]) -> str | None:
+    """The key of what a library computes, whatever of it is constant, if its manifest tells."""
+    form = library.origin.extra.get("workload")
+    if form is None:
+        return None
+    tensors = [{k: v for k, v in t.items() if k != "constant"} for t in form["tensors"]]
+    return Workload.from_json({**form, "tensors": tensors}).at(**sizes).key

@@ -134,12 +134,35 @@ def test_an_explanation_refuses_the_shapes_that_a_call_refuses(libraries):
 def test_sums_that_are_no_mapping_are_refused(libraries):
     with pytest.raises(LibraryError, match="sums = int 3: give those of cpu and gpu"):
         either(**libraries, sums=3)
+    with pytest.raises(LibraryError, match=r"sums\['cpu'\] is float 1.0: give a Sum"):
+        either(**libraries, sums={"cpu": 1.0, "gpu": 2.0})
 
 
 def test_libraries_of_what_has_no_elements_are_joined_and_called():
     workload = lw.workload(lw.ops.relu(lw.tensor("x", (0, 3))))
     lib = either(cpu=lw.build(workload), gpu=lw.build(workload, target="opencl"))
     assert lib(np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+
+def of_each(function, n=6):
+    (i,), x, y = lw.indices("i"), lw.tensor("x", (n,)), lw.tensor("y")
+    y[i] = function(x[i])
+    return y
+
+
+@pytest.mark.parametrize("extent", [6, lw.dim("n", 1, 9)])
+def test_libraries_of_equal_arrays_that_compute_different_things_are_refused(extent):
+    cpu, gpu = lw.build(of_each(lw.exp, extent)), lw.build(of_each(lw.tanh), target="opencl")
+    with pytest.raises(ShapeError, match="compute different things"):
+        either(cpu=cpu, gpu=gpu)
+
+
+def test_what_is_constant_on_one_device_alone_is_joined(libraries):
+    A, B = lw.tensor("A", (13, 17)), lw.tensor("B", (17, 13))
+    plain = lw.build(lw.einsum("ij,jk->ik", A, B), target="opencl")
+    a, b = arrays()
+    lib = either(cpu=libraries["cpu"], gpu=plain)
+    np.testing.assert_allclose(lib(a, b), a @ b, rtol=1e-5)
 
 
 def test_libraries_of_wrong_devices_are_told_by_their_targets(libraries):
