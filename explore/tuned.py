@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING
 from loopwright.explore.budget import TuningError
 from loopwright.explore.report.html import html
 from loopwright.explore.result import SearchResult
-from loopwright.paths import new_file, why
+from loopwright.paths import whole_file
 from loopwright.transfer.records.store import Record
 
 if TYPE_CHECKING:
@@ -35,10 +33,9 @@ class Tuned(SearchResult):
         """Write all of it as one HTML file that needs no other; its path. Raises `TuningError` if
         nothing was measured, or the file cannot be written."""
         self._measured()
-        path = new_file(path, "the report", TuningError)
-        with written():
-            path.write_text(html(self), encoding="utf-8")
-        return path
+        with whole_file(path, "the report", TuningError) as new:
+            new.write_text(html(self), encoding="utf-8")
+        return Path(path)
 
     def plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw the tuning curve, in the format of the suffix: .png, .svg, .pdf, …
@@ -46,24 +43,16 @@ class Tuned(SearchResult):
         Raises `TuningError` if nothing was measured or the file cannot be written, and for a
         format that matplotlib does not know.
         """
-        from loopwright.explore.report.plot import plot
+        from loopwright.explore.report.plot import check_format, plot
 
         self._measured()
-        path = new_file(path, "the plot", TuningError)
-        with written():
-            return plot(self, path)
+        with whole_file(path, "the plot", TuningError) as new:
+            check_format(Path(path))
+            plot(self, new)
+        return Path(path)
 
     def _measured(self) -> Record:
         """The record; `TuningError` if there is none."""
         if self.record is None:
             raise TuningError("nothing was measured, so there is nothing to show: give it trials")
         return self.record
-
-
-@contextmanager
-def written() -> Iterator[None]:
-    """Errors of writing become `TuningError`."""
-    try:
-        yield
-    except OSError as error:
-        raise TuningError(f"cannot be written: {why(error)}") from error

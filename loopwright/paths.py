@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from loopwright.dsl.errors import LoopwrightError
@@ -83,6 +86,28 @@ def new_file(path: AnyPath, what: str, error: type[LoopwrightError]) -> Path:
 def new_folder(path: AnyPath, what: str, error: type[LoopwrightError]) -> Path:
     """The path of a folder that is to be made or used. Raises `error`, as `new_file`."""
     return _checked(path, what, error, problem_of_new_folder(path))
+
+
+@contextmanager
+def whole_file(path: AnyPath, what: str, error: type[LoopwrightError]) -> Iterator[Path]:
+    """A path to write a file to, called `what` in messages, which takes its place at `path` once
+    all is written. A device, and a file in a folder that takes no other, are written themselves.
+    Raises `error`."""
+    given = new_file(path, what, error)
+    place = Path(os.path.realpath(given))  # a link stays one
+    aside = place.is_file() or not place.exists()
+    aside = aside and os.access(place.parent, os.W_OK)
+    name = f".loopwright-{secrets.token_hex(8)}{given.suffix[:20]}"
+    new = place.with_name(name) if aside else place
+    try:
+        yield new
+        if aside:
+            os.replace(new, place)
+    except OSError as problem:
+        raise error(f"cannot write {what} {shown(given)}: {_words(problem)}") from problem
+    finally:
+        if aside:
+            new.unlink(missing_ok=True)
 
 
 def why(error: OSError) -> str:

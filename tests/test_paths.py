@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
+import stat
 from pathlib import Path
 
 import click
@@ -19,7 +21,7 @@ from loopwright.costmodel.models.file import load_model, write_model
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.measure.tabular import load_brute_forced
-from loopwright.paths import problem_of_file, problem_of_new_file, shown
+from loopwright.paths import problem_of_file, problem_of_new_file, shown, whole_file
 from loopwright.transfer.records.autotvm import import_autotvm
 from loopwright.transfer.records.store import RecordStore
 from tests.codegen import kernels
@@ -231,6 +233,37 @@ def test_a_disk_that_is_full_when_a_report_is_written_is_an_error_of_ours(monkey
     found = tuned()
     with pytest.raises(LoopwrightError, match="No space left on device"):
         found.report("/dev/full")
+
+
+def test_a_file_that_cannot_be_written_whole_is_left_as_it_was():
+    def half() -> None:
+        with whole_file("old.json", "the model", LoopwrightError) as new:
+            new.write_text("half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    Path("old.json").write_text("before")
+    before = sorted(os.listdir())
+    with pytest.raises(LoopwrightError, match=r"cannot write the model old\.json: No space left"):
+        half()
+    assert Path("old.json").read_text() == "before"
+    assert sorted(os.listdir()) == before
+
+
+def test_a_link_stays_one_when_a_file_is_written():
+    Path("target.json").write_text("before")
+    os.symlink("target.json", "link.json")
+    write_model("link.json", "mlp", {"a": 1})
+    assert os.path.islink("link.json")
+    assert Path("target.json").read_text() != "before"
+
+
+def test_a_pipe_is_written_and_not_replaced():
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_model("pipe", "mlp", {"a": 1})
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+    assert os.read(reader, 1 << 16).startswith(b"{")
+    os.close(reader)
 
 
 # ---- at random ----

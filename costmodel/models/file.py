@@ -20,7 +20,7 @@ import numpy as np
 
 from loopwright.costmodel.model import CostModel, Floats, Integers, ModelError
 from loopwright.dsl.words import brief
-from loopwright.paths import new_file, problem_of_file, shown, why
+from loopwright.paths import problem_of_file, shown, whole_file, why
 
 _FORMAT, _SCHEMA = "loopwright cost model", 2
 
@@ -150,15 +150,10 @@ def _unpacked(path: str | os.PathLike[str], kind: str, data: Mapping[str, Any]) 
 def write_model(path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> None:
     """Write a model's content, whole or not at all; `kind` says which class reads it. Raises
     `ModelError` where that cannot be done."""
-    path, text = new_file(path, "the model", ModelError), json.dumps(content)
+    text = json.dumps(content)
     header = {"format": _FORMAT, "schema": _SCHEMA, "kind": kind, "sha256": _digest(text)}
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
+    with whole_file(path, "the model", ModelError) as new:
         new.write_text(json.dumps({**header, "content": text}), encoding="utf-8")
-        os.replace(new, path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise ModelError(f"cannot write the model {path}: {why(error)}") from error
 
 
 def read_model(

@@ -14,8 +14,8 @@ from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.words import assigned, counted, html_table
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import TuningError
-from loopwright.explore.tuned import Tuned, written
-from loopwright.paths import new_file
+from loopwright.explore.tuned import Tuned
+from loopwright.paths import whole_file
 from loopwright.schedule.target import Target
 
 Sizes = Mapping[str, int]
@@ -62,10 +62,10 @@ class OpenTuned:
         nothing was measured, or the file cannot be written."""
         from loopwright.explore.report.html import open_html
 
-        path = self._to_write(path, "the report")
-        with written():
-            path.write_text(open_html(self), encoding="utf-8")
-        return path
+        self._check_measured()
+        with whole_file(path, "the report", TuningError) as new:
+            new.write_text(open_html(self), encoding="utf-8")
+        return Path(path)
 
     def plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw the times of all programs over the sizes, in the format of the suffix: .png, …
@@ -75,11 +75,11 @@ class OpenTuned:
         """
         from loopwright.explore.report.plot import check_format
 
-        path = self._to_write(path, "the plot")
-        check_format(path)
-        with written():
-            self.figure().savefig(path, dpi=150)
-        return path
+        self._check_measured()
+        with whole_file(path, "the plot", TuningError) as new:
+            check_format(Path(path))
+            self.figure().savefig(new, dpi=150)
+        return Path(path)
 
     def figure(self) -> Any:
         """The drawing of `plot`, as matplotlib's figure."""
@@ -90,10 +90,9 @@ class OpenTuned:
         title = f"{self.library.open_signature}\n{machine}"
         return open_figure(title, self.measured, self.seconds, self.chosen)
 
-    def _to_write(self, path: str | os.PathLike[str], what: str) -> Path:
+    def _check_measured(self) -> None:
         if not self.measured:
             raise TuningError("nothing was measured, so there is nothing to show: give it trials")
-        return new_file(path, what, TuningError)
 
     def __str__(self) -> str:
         dims = "; ".join(map(str, self.workload.dims))

@@ -23,11 +23,9 @@ _LONGEST = 110  # characters of a line of the title
 _OUTLIER = 20  # times the best cost: what is above is drawn at the edge
 
 
-def plot(tuned: SearchResult, path: Path) -> Path:
-    """Write the tuning curve in the format of the suffix: .png, .svg, … Raises `TuningError`."""
-    check_format(path)
+def plot(tuned: SearchResult, path: Path) -> None:
+    """Write the tuning curve in the format of the suffix: .png, .svg, …"""
     _curve(tuned).savefig(path, dpi=150)
-    return path
 
 
 def check_format(path: Path) -> None:

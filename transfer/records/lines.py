@@ -15,7 +15,7 @@ from typing import Any
 
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.words import counted
-from loopwright.paths import file_at, new_file, why
+from loopwright.paths import file_at, whole_file, why
 from loopwright.transfer.records.record import Record, RecordError
 
 _FIELD = "checksum"
@@ -35,19 +35,14 @@ def _checksum(data: dict[str, Any]) -> str:
 
 def write_lines(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
     """Write one JSON object per record, all or nothing; their number."""
-    path = new_file(path, "the file of records", RecordError)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     number = 0
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            for record in records:
-                file.write(f"{to_line(record)}\n")
-                number += 1
-        partial.replace(path)
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written: {why(error)}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        whole_file(path, "the file of records", RecordError) as new,
+        open(new, "w", encoding="utf-8") as file,
+    ):
+        for record in records:
+            file.write(f"{to_line(record)}\n")
+            number += 1
     return number
 
 
