@@ -225,8 +225,11 @@ def _checked(options: _Options, workload: Workload) -> list[Callback]:
     from loopwright.explore.budget import TuningError
     from loopwright.explore.report.plot import check_format
     from loopwright.packages import optional
+    from loopwright.schedule.loops.nothing import refuse_nothing
     from loopwright.transfer.pretrained.base import check_readable
 
+    if not workload.dims:
+        refuse_nothing(workload)
     check_readable(options.transfer)
     if options.plot is not None:
         check_format(options.plot)

@@ -134,6 +134,7 @@ def test_errors_end_a_command_with_a_message():
         ("tune relu x=4 --plot p.foo", "the name of a plot ends in one of .avif, .eps"),
         ("tune relu x=4 --plot p", "the name of a plot ends in one of"),
         ("tune relu x=4 -o my-relu.so", "cannot be one; try my_relu.so"),
+        ("tune relu x=0", "has no elements, so there is nothing to choose"),
         ("tune relu x=4 --target opencl -o k.so", "the name of a library ends in .cl"),
         ("tune net.onnx", "is a network: `loopwright tune-model` tunes networks"),
         ("inspect net.onnx", "is a network: `loopwright tune-model` tunes networks"),
