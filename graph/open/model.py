@@ -21,13 +21,14 @@ from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
 from loopwright.dsl.errors import RangeError, ShapeError
 from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.size import Dim, Size, chosen, dim, named
+from loopwright.dsl.size import Dim, Size, boxes, chosen, dim, named
 from loopwright.dsl.words import assigned, counted, html_table
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.model import measured, random_array, seconds_of
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
+from loopwright.graph.network import Value
 from loopwright.graph.open.frames import Frame, Number, frames
 from loopwright.graph.open.link import LinkedFrame, Linker
 from loopwright.graph.open.source import OpenSource, read_at
@@ -191,7 +192,7 @@ def build_open_model(
 
     def read(sizes: Mapping[str, int]) -> Work:
         with read_at(sizes):
-            return read_model(source.model, source.inputs(sizes))
+            return _taking_all(source, read_model(source.model, source.inputs(sizes)))
 
     found = frames(source.dims, read)
     with StepPool(compiler) as pool:
@@ -211,12 +212,26 @@ def build_open_model(
     return OpenModel(library, found, linked, source, compiler.numerics)
 
 
+def _taking_all(source: OpenSource, work: Work) -> Work:
+    """A network that takes inputs without elements, too, though nothing reads them."""
+    own = {v.name: v for v in work.network.inputs}
+    empty = {n: x for n, x in work.fixed.items() if n in source.shapes and n not in source.arrays}
+    if not empty:
+        return work
+    for number, (name, x) in enumerate(empty.items(), 1):
+        own[name] = Value(-number, name, x.shape, str(x.dtype))
+    inputs = tuple(own[name] for name in source.shapes if name in own)
+    fixed = {n: x for n, x in work.fixed.items() if n not in empty}
+    return replace(work, network=replace(work.network, inputs=inputs), fixed=fixed)
+
+
 def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
     """A model after a comparison, at some sizes, with the one that it was made of. Raises
     `ModelError` if it was read as something else."""
     source, dims = built.source, built.library.dims
     asked: list[Reference | str | None] = [source.reference()]
-    for values in dict.fromkeys(_bearable(built.frames, dims, v) for v in drawn(dims, _CHECKED)):
+    tried = (_bearable(built.frames, dims, v) for box in boxes(dims) for v in drawn(box, _CHECKED))
+    for values in dict.fromkeys(tried):
         sizes = named(dims, values)
         if source.reference_at is not None:
             asked.append(source.reference_at(sizes))

@@ -62,7 +62,9 @@ def of_numbers(name: str, array: np.ndarray[Any, Any]) -> Tensor:
 
 def repeated(name: str, array: np.ndarray[Any, Any]) -> Value:
     """A known value as a tensor where all elements are one number, whatever its extents are."""
-    if not array.size or (array != array.flat[0]).any():
+    flat = array.reshape(-1)
+    same = np.repeat(flat[:1], flat.size)
+    if not flat.size or not np.array_equal(flat, same, equal_nan=flat.dtype.kind == "f"):
         return array
     return define(name, array.shape, lambda *_: number(array.flat[0], str(array.dtype)))
 
