@@ -127,14 +127,15 @@ def test_a_module_may_have_an_empty_cache():
     torch = pytest.importorskip("torch")
 
     class Cached(torch.nn.Module):
-        def forward(self, past, x):
-            present = torch.cat([past, x + past.shape[1]], 1)
+        def forward(self, past, x, mask):
+            present = torch.cat([past, x + past.shape[1]], 1) * mask
             return torch.softmax(present, 1) @ x.mT, present
 
     past = lw.dim("past", 0, 3)
-    given = lw.tensor("past", (2, past, 4)), lw.tensor("x", (2, 1, 4))
+    shapes = {"past": (2, past, 4), "x": (2, 1, 4), "mask": (past + 1, 1)}
+    given = tuple(lw.tensor(name, shape) for name, shape in shapes.items())
     module, model = Cached(), lw.build_model(Cached(), given, threads=1)
     for n in (0, 1, 3):
-        x = torch.as_tensor(random(2, n, 4)), torch.as_tensor(random(2, 1, 4))
+        x = *map(torch.as_tensor, (random(2, n, 4), random(2, 1, 4))), torch.ones(n + 1, 1)
         for got, wanted in zip(model(*x), module(*x), strict=True):
             torch.testing.assert_close(got, wanted)
