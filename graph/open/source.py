@@ -221,6 +221,7 @@ def _varying_in(
     # Of two sizes side by side, no number divides both.
     beside = [max(d.low, high - d.multiple) for d, high in zip(box, most, strict=True)]
     sizes = [named(box, each) for each in (most, least, beside, *some)]
+    growing = set(whole.growing)
     while True:
         try:
             greatest = _folded(whole, given(sizes[0]))
@@ -229,15 +230,17 @@ def _varying_in(
                 for each in stage:
                     with read_at(each):
                         other = _folded(whole, given(each))
+                    shared = {name: x for name, x in other.items() if name in greatest}
                     found |= {
                         name
-                        for name, x in other.items()
-                        if name in greatest and not _fits(x, greatest[name], name in results)
+                        for name, x in shared.items()
+                        if not _fits(x, greatest[name], name in results)
                     }
+                    growing |= {n for n, x in shared.items() if x.size == 1 < greatest[n].size}
                 if not found <= whole.varying:
                     break
             else:
-                return whole
+                return replace(whole, growing=frozenset(growing))
         except ModelError:
             if not whole.varying:
                 raise

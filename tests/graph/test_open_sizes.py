@@ -60,6 +60,27 @@ def test_an_encoder_has_one_frame_for_a_batch_and_a_length_from_one():
     assert len(built.frames) == 1
 
 
+class Decoder(torch.nn.Module):
+    """Attention over rows of a cache and new rows, which see no later ones, by their places."""
+
+    def forward(self, past, x):
+        n, m = past.shape[1], x.shape[1]
+        row, column = torch.arange(m)[:, None] + n, torch.arange(n + m)
+        x = x * torch.cos(row[:, 0] * 0.5)[None, :, None, None]
+        rows = torch.cat([past, x], 1).transpose(1, 2)
+        scores = x.transpose(1, 2) @ rows.mT
+        return torch.where(column <= row, scores, -torch.inf).softmax(-1) @ rows
+
+
+def test_a_decoder_has_one_frame_for_a_past_and_new_rows_from_one():
+    n, m = lw.dim("n", 1, 7), lw.dim("m", 1, 5)
+    sizes = (1, 1), (7, 5), (1, 5), (7, 1), (3, 2)
+    given = [(torch.randn(1, a, 2, 4), torch.randn(1, b, 2, 4)) for a, b in sizes]
+    inputs = lw.tensor("past", (1, n, 2, 4)), lw.tensor("x", (1, m, 2, 4))
+    built = check(Decoder(), inputs, *given)
+    assert len(built.frames) == 1
+
+
 class Pyramid(torch.nn.Module):
     """Heads over levels of which the last one may have one element."""
 
