@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.open.plan import SYMBOL, OpenPlan, c_source
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
-from loopwright.dsl.errors import RangeError, ShapeError
+from loopwright.dsl.errors import NoAttributeError, RangeError, ShapeError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim, Size, boxes, chosen, dim, named
 from loopwright.dsl.words import assigned, counted, html_table
@@ -48,6 +48,18 @@ _OR_PROGRAMS = (
 _CHECKED = 2  # sizes at which results are compared, beside the least and the greatest
 _COMPARED = 64 << 20  # bytes of the largest value where results are compared
 
+_RECORDS = (
+    "records are of single sizes; build the model for some, with shapes in place of dims, to have "
+    "those of them"
+)
+_OF_ONE_SIZE = {
+    "estimate": _RECORDS,
+    "records": _RECORDS,
+    "work": "it has a network for each box of sizes, as .frames[0].work",
+    "step_seconds": "the seconds of each step are by .profile(…), at sizes or of arrays",
+}
+"""What a `TunedModel` has and an `OpenModel` has not, and what to do."""
+
 
 @dataclass(frozen=True, eq=False)
 class OpenModel:
@@ -66,6 +78,7 @@ class OpenModel:
     library: runs the model; `library.dims` are its sizes.
     frames: the steps of the network, for each of the boxes of sizes that have the same.
     linked: the plan of each frame.
+    target: what its code is for.
     unchecked: why its results could not be compared with those of the model, if so.
     """
 
@@ -74,6 +87,7 @@ class OpenModel:
     linked: tuple[LinkedFrame, ...]
     source: OpenSource
     numerics: Numerics
+    target: Target
     unchecked: str = ""
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
@@ -153,9 +167,20 @@ class OpenModel:
         library = self.library.at(**sizes)
         return measured(library, self._examples(library), seconds)
 
+    def examples(self, **sizes: int) -> list[Any]:
+        """Arrays for a call at these sizes: those given for inputs of fixed shapes, and random
+        numbers for others. Raises `RangeError` for sizes that are not allowed."""
+        return self._examples(self.library.at(**sizes))
+
     def _examples(self, library: Library) -> list[Any]:
-        """Arrays for a call of the library of some sizes."""
         return [self.source.arrays.get(p.name, random_array(p, 1)) for p in library.inputs]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _OF_ONE_SIZE:
+                raise AttributeError(f"an OpenModel has no .{name}")
+            raise NoAttributeError(f"an OpenModel has no .{name}: {_OF_ONE_SIZE[name]}")
 
     def _repr_html_(self) -> str:
         signature = self.library.open_signature
@@ -209,7 +234,7 @@ def build_open_model(
     }
     origin = Origin(target.triple, str(target), tuple(cpu_features(target)), objects, extra)
     library = OpenLibrary(signature, loaded(signature, origin), origin)
-    return OpenModel(library, found, linked, source, compiler.numerics)
+    return OpenModel(library, found, linked, source, compiler.numerics, target)
 
 
 def _taking_all(source: OpenSource, work: Work) -> Work:
