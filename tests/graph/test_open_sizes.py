@@ -195,6 +195,9 @@ def test_an_error_says_how_a_size_is_a_multiple():
         lambda x, p: p + torch.tensor([x.shape[3] * x.shape[2], 3])[None],
         lambda x, p: torch.tensor([x.shape[3], 0, x.shape[2]]).float().softmax(0),
         lambda x, p: torch.arange(6)[torch.tensor([0, x.shape[3] // 2])],
+        lambda x, p: p * torch.tensor([1 / x.shape[3], x.shape[2] / 4]),
+        lambda x, p: p * torch.tensor([x.shape[3] / x.shape[2], x.shape[2] * 0.3]).sum(),
+        lambda x, p: p - torch.tensor([[x.shape[3] - 0.5], [x.shape[2] / 7]])[1],
     ],
 )
 def test_a_few_sizes_in_one_tensor_are_data_of_each_call(function):

@@ -44,7 +44,7 @@ from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 from loopwright.graph.importers.onnx.loops import looped
-from loopwright.graph.importers.onnx.operators.shapes import few, of_numbers, repeated
+from loopwright.graph.importers.onnx.operators.shapes import few, made_of, of_numbers, repeated
 from loopwright.graph.importers.onnx.protos import (
     attributes_of,
     described,
@@ -188,8 +188,8 @@ class Graph:
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
         for name, x in zip(node.output, results):
-            if varies and isinstance(x, np.ndarray) and few(x):  # where its elements are read
-                self.weights.compute(x, of_numbers(name, x))
+            if varies and isinstance(x, np.ndarray):
+                made_of(self.weights, name, x, known)
         self.record(node.op_type.lower(), results, inputs)
         return results
 
