@@ -63,8 +63,8 @@ def of_numbers(name: str, array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def made_of(weights: Weights, name: str, array: Array, given: Iterable[Array | None]) -> None:
-    """Note that an operator has moved `given` numbers into a known value that varies: those that are
-    no sizes may vary, too. A few are computed where they are read."""
+    """Note that an operator has moved `given` numbers into a known value that varies: those that
+    are no sizes may vary, too. A few are computed where they are read."""
     for x in given:
         if x is not None and x.dtype.kind == "f":
             weights.say(x)
