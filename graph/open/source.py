@@ -39,6 +39,7 @@ from loopwright.graph.importers.torch.inputs import (
 )
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
+from loopwright.graph.open.sums import size_of_sum
 from loopwright.schedule.open.family import Share
 from loopwright.schedule.open.unify import drawn, everywhere
 
@@ -332,6 +333,8 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
                 shape.append(extent)
             elif axis.dim_value > 0:
                 shape.append(axis.dim_value)
+            elif (size := size_of_sum(axis.dim_param, known)) is not None:
+                shape.append(size)
             else:
                 shown = "0 in the file" if is_zero(axis) else axis.dim_param
                 raise ModelError(_unbounded(value.name, k, axis.dim_param, len(axes), shown))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.dsl.errors import NotationError, RangeError
+from loopwright.dsl.errors import NotationError, RangeError, ShapeError
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.reference")
@@ -113,6 +113,21 @@ def test_a_mean_of_no_elements_has_one_frame_for_all_batches():
     built = lw.build_model(model, dims={"n": (1, 40), "m": (0, 6)}, threads=1)
     assert [str(d) for d in built.frames[-1].dims] == ["n: 1 to 40", "m: 0 to 0"]
     assert np.isnan(built(np.zeros((3, 0, 2), np.float32))).all()
+
+
+def test_an_axis_that_is_named_by_a_sum_follows_its_dims(tmp_path):
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["rows"], axis=0),
+        helper.make_node("Mul", ["rows", "mask"], ["y"]),
+    ]
+    inputs = {"past": ("past", 4), "x": ("n", 4), "mask": ("past + n", 1)}
+    onnx.save(model_of(nodes, inputs, ["y"]), tmp_path / "net.onnx")
+    built = lw.build_model(tmp_path / "net.onnx", dims={"past": (0, 6), "n": (1, 3)}, threads=1)
+    for past, n in ((0, 1), (6, 3), (2, 2)):
+        rows, mask = random(past + n, 4), random(past + n, 1, seed=1)
+        np.testing.assert_array_equal(built(rows[:past], rows[past:], mask), rows * mask)
+    with pytest.raises(ShapeError, match=r"past \+ n = 3, got 4"):
+        built(rows[:2], rows[2:3], random(4, 1))
 
 
 def test_programs_are_for_sizes_of_at_least_one():
