@@ -20,8 +20,8 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.loops import Loop
 from loopwright.graph.network import Step, Value
+from loopwright.graph.open.known import begins
 from loopwright.graph.open.once import as_of_many
-from loopwright.graph.open.source import begins
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
 from loopwright.schedule.open.cover import gap

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.size import Dim, Size, boxes, dim, extent_at, merged, named
 from loopwright.dsl.words import assigned
@@ -27,7 +25,6 @@ from loopwright.graph.importers.onnx.file import (
     weights_of,
 )
 from loopwright.graph.importers.onnx.graph import written
-from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference, no_reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
@@ -39,8 +36,8 @@ from loopwright.graph.importers.torch.inputs import (
 )
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
+from loopwright.graph.open.known import fits, grows
 from loopwright.graph.open.sums import size_of_sum
-from loopwright.schedule.open.family import Share
 from loopwright.schedule.open.unify import drawn, everywhere
 
 Dims = Mapping[str, Any] | None
@@ -235,9 +232,9 @@ def _varying_in(
                     found |= {
                         name
                         for name, x in shared.items()
-                        if not _fits(x, greatest[name], name in results)
+                        if not fits(x, greatest[name], name in results)
                     }
-                    growing |= {n for n, x in shared.items() if x.size == 1 < greatest[n].size}
+                    growing |= {n for n, x in shared.items() if grows(x, greatest[n])}
                 if not found <= whole.varying:
                     break
             else:
@@ -252,18 +249,6 @@ def _varying_in(
 def _folded(whole: OpenOnnx, given: Mapping[str, Any]) -> Mapping[str, Array]:
     values = inputs_of(whole.model)
     return written(prepared(whole.model, values, given), values, given, whole).folded
-
-
-def _fits(array: Array, greatest: Array, is_result: bool) -> bool:
-    """Return whether a known value needs no computation at a call: it is what the greatest one
-    begins with, or numbers of which the formulas are found. A result is no part of another one."""
-    is_same = array.shape == greatest.shape
-    if not is_same or not (few(array) if is_result else array.size == 1):
-        return begins(array, greatest) and (is_same or not is_result)
-    return all(
-        x == y or None not in (Share.taken(float(x)), Share.taken(float(y)))
-        for x, y in zip(array.reshape(-1).tolist(), greatest.reshape(-1).tolist())
-    )
 
 
 def sizes_of(dims: Dims) -> dict[str, Size]:
@@ -384,15 +369,3 @@ def _unbounded(name: str, axis: int, word: str, rank: int, shown: str) -> str:
         f"axis {axis} of input {name}{called} is open: give its bounds, as by {by_word}"
         f'inputs={{"{name}": ({example})}}'
     )
-
-
-def begins(array: Array, whole: Array | None) -> bool:
-    """Return whether an array is what another one begins with along every axis."""
-    if array is whole:
-        return True
-    if whole is None or array.ndim != whole.ndim or array.dtype != whole.dtype:
-        return False
-    if any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
-        return False
-    part = whole[tuple(slice(n) for n in array.shape)]
-    return bool(np.array_equal(array, part, equal_nan=array.dtype.kind == "f"))

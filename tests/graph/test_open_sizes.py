@@ -81,6 +81,17 @@ def test_a_decoder_has_one_frame_for_a_past_and_new_rows_from_one():
     assert len(built.frames) == 1
 
 
+def test_a_mask_that_hides_nothing_from_one_row_is_a_mask():
+    def causal(x):
+        n = x.shape[1]
+        scores = torch.where(torch.ones(n, n).tril().bool(), x @ x.mT, -1e9)
+        return torch.where(torch.ones(n, 1).bool(), scores.softmax(-1) @ x, x)
+
+    given = [(torch.randn(2, n, 4),) for n in (1, 2, 7)]
+    built = check(Function(causal), (lw.tensor("x", (2, lw.dim("n", 1, 7), 4)),), *given)
+    assert len(built.frames) == 1
+
+
 class Pyramid(torch.nn.Module):
     """Heads over levels of which the last one may have one element."""
 
