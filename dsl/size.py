@@ -8,9 +8,10 @@ are equal if they are for all values: an axis of size n is not broadcast, though
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -202,7 +203,8 @@ def dim(name: str, low: int, high: int, multiple: int = 1) -> Size:
 
     Parameters
     ----------
-    low, high: the least and the greatest value, at least 1; both are multiples of `multiple`.
+    low, high: the least and the greatest value; both are multiples of `multiple`. A network may
+        have dims from 0, as that of a cache before its first token is.
     multiple: what divides every value.
 
     Sums, differences, integer multiples and floor quotients of sizes are sizes.
@@ -210,8 +212,9 @@ def dim(name: str, low: int, high: int, multiple: int = 1) -> Size:
     if not (isinstance(name, str) and name.isidentifier()):
         raise NotationError(f"{name!r} cannot name a dim: use letters, digits and _")
     for what, value in (("low", low), ("high", high), ("multiple", multiple)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise NotationError(f"dim {name}: {what} is {value!r}; give an integer ≥ 1")
+        least = 0 if what == "low" else 1
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise NotationError(f"dim {name}: {what} is {value!r}; give an integer ≥ {least}")
     if low > high or low % multiple or high % multiple or high >= 1 << 31:
         raise NotationError(
             f"dim {name}: {low} to {high} in steps of {multiple}; give bounds below 2^31 that are "
@@ -236,6 +239,16 @@ def merged(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def check_dims(*extents: Size | int) -> None:
     """`RangeError` if extents have dims of one name with two meanings."""
     merged(tuple(d for extent in extents if isinstance(extent, Size) for d in extent.dims))
+
+
+def boxes(dims: tuple[Dim, ...]) -> list[tuple[Dim, ...]]:
+    """Boxes that have all sizes of dims, in which a dim from 0 is always 0 or never. The first one
+    has no zero."""
+    parts = []
+    for d in dims:
+        some = [replace(d, low=d.low or d.multiple)]
+        parts.append([*some, replace(d, high=0)] if d.low == 0 else some)
+    return [*itertools.product(*parts)]
 
 
 def named(dims: Sequence[Dim], values: Sequence[_Value]) -> dict[str, _Value]:

@@ -23,6 +23,7 @@ from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.library.torch_tensors import any_tensor, to_numpy
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, RangeError, ShapeError
+from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import counted, html_table
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.link import Linked
@@ -67,7 +68,7 @@ class TunedModel:
         tuned = sum(t.workload.key in self.records for t in tasks)
         steps = counted(len(self.work.network.steps), "step")
         of = counted(len(tasks), "task")
-        return f"<TunedModel: {steps}, {tuned} of {of} tuned, {self.work.numerics} numerics>"
+        return f"<TunedModel: {steps}, {tuned} of {of} tuned, {self.numerics} numerics>"
 
     def _repr_html_(self) -> str:
         library, tasks = self.library, self.work.tasks
@@ -77,7 +78,7 @@ class TunedModel:
             "steps": len(self.work.network.steps),
             "tasks": len(tasks),
             "tuned": sum(t.workload.key in self.records for t in tasks),
-            "numerics": self.work.numerics,
+            "numerics": self.numerics,
         }
         return html_table("TunedModel", rows)
 
@@ -85,6 +86,11 @@ class TunedModel:
     def library(self) -> Library:
         """Library that runs the model."""
         return self.linked.library
+
+    @property
+    def numerics(self) -> Numerics:
+        """What its programs may do to rounding errors."""
+        return self.work.numerics
 
     @property
     def notes(self) -> tuple[str, ...]:

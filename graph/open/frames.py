@@ -7,21 +7,21 @@ box of sizes. Sizes with other steps get a frame of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.size import Dim
+from loopwright.dsl.size import Dim, boxes
 from loopwright.dsl.words import assigned
 from loopwright.dsl.workload import Workload
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.loops import Loop
 from loopwright.graph.network import Step, Value
+from loopwright.graph.open.known import begins
 from loopwright.graph.open.once import as_of_many
-from loopwright.graph.open.source import begins
 from loopwright.graph.tasks import Work
 from loopwright.graph.transforms.reshape import view_offset
 from loopwright.schedule.open.cover import gap
@@ -79,6 +79,10 @@ class Frame:
 def frames(dims: tuple[Dim, ...], read: Read) -> tuple[Frame, ...]:
     """The frames of a network, which together have all sizes. Raises `ModelError` where it has
     too many, or a number of it follows the sizes in no way that is known."""
+    return tuple(frame for box in boxes(dims) for frame in _frames(box, read))
+
+
+def _frames(dims: tuple[Dim, ...], read: Read) -> Iterator[Frame]:
     found: list[Frame] = []
     while (left := gap(dims, found)) is not None:
         sizes = {d.name: d.high for d in left}
@@ -90,7 +94,7 @@ def frames(dims: tuple[Dim, ...], read: Read) -> tuple[Frame, ...]:
             )
         # The sizes of earlier frames are read no more.
         found.append(_Reading(left, sizes, read).frame())
-    return tuple(found)
+        yield found[-1]
 
 
 class _Reading(Unification):

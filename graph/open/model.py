@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,15 +19,16 @@ from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.open.plan import SYMBOL, OpenPlan, c_source
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
-from loopwright.dsl.errors import RangeError, ShapeError
+from loopwright.dsl.errors import NoAttributeError, RangeError, ShapeError
 from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.size import Dim, Size, chosen, dim, named
+from loopwright.dsl.size import Dim, Size, boxes, chosen, dim, named
 from loopwright.dsl.words import assigned, counted, html_table
 from loopwright.graph.compile.call import ModelCall
 from loopwright.graph.compile.model import measured, random_array, seconds_of
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs
 from loopwright.graph.importers.reference import Reference
+from loopwright.graph.network import Value
 from loopwright.graph.open.frames import Frame, Number, frames
 from loopwright.graph.open.link import LinkedFrame, Linker
 from loopwright.graph.open.source import OpenSource, read_at
@@ -47,6 +48,18 @@ _OR_PROGRAMS = (
 _CHECKED = 2  # sizes at which results are compared, beside the least and the greatest
 _COMPARED = 64 << 20  # bytes of the largest value where results are compared
 
+_RECORDS = (
+    "records are of single sizes; build the model for some, with shapes in place of dims, to have "
+    "those of them"
+)
+_OF_ONE_SIZE = {
+    "estimate": _RECORDS,
+    "records": _RECORDS,
+    "work": "it has a network for each box of sizes, as .frames[0].work",
+    "step_seconds": "the seconds of each step are by .profile(…), at sizes or of arrays",
+}
+"""What a `TunedModel` has and an `OpenModel` has not, and what to do."""
+
 
 @dataclass(frozen=True, eq=False)
 class OpenModel:
@@ -65,6 +78,7 @@ class OpenModel:
     library: runs the model; `library.dims` are its sizes.
     frames: the steps of the network, for each of the boxes of sizes that have the same.
     linked: the plan of each frame.
+    target: what its code is for.
     unchecked: why its results could not be compared with those of the model, if so.
     """
 
@@ -73,6 +87,7 @@ class OpenModel:
     linked: tuple[LinkedFrame, ...]
     source: OpenSource
     numerics: Numerics
+    target: Target
     unchecked: str = ""
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
@@ -152,9 +167,20 @@ class OpenModel:
         library = self.library.at(**sizes)
         return measured(library, self._examples(library), seconds)
 
+    def examples(self, **sizes: int) -> list[Any]:
+        """Arrays for a call at these sizes: those given for inputs of fixed shapes, and random
+        numbers for others. Raises `RangeError` for sizes that are not allowed."""
+        return self._examples(self.library.at(**sizes))
+
     def _examples(self, library: Library) -> list[Any]:
-        """Arrays for a call of the library of some sizes."""
         return [self.source.arrays.get(p.name, random_array(p, 1)) for p in library.inputs]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _OF_ONE_SIZE:
+                raise AttributeError(f"an OpenModel has no .{name}")
+            raise NoAttributeError(f"an OpenModel has no .{name}: {_OF_ONE_SIZE[name]}")
 
     def _repr_html_(self) -> str:
         signature = self.library.open_signature
@@ -191,7 +217,7 @@ def build_open_model(
 
     def read(sizes: Mapping[str, int]) -> Work:
         with read_at(sizes):
-            return read_model(source.model, source.inputs(sizes))
+            return _taking_all(source, read_model(source.model, source.inputs(sizes)))
 
     found = frames(source.dims, read)
     with StepPool(compiler) as pool:
@@ -208,7 +234,20 @@ def build_open_model(
     }
     origin = Origin(target.triple, str(target), tuple(cpu_features(target)), objects, extra)
     library = OpenLibrary(signature, loaded(signature, origin), origin)
-    return OpenModel(library, found, linked, source, compiler.numerics)
+    return OpenModel(library, found, linked, source, compiler.numerics, target)
+
+
+def _taking_all(source: OpenSource, work: Work) -> Work:
+    """A network that takes inputs without elements, too, though nothing reads them."""
+    own = {v.name: v for v in work.network.inputs}
+    empty = {n: x for n, x in work.fixed.items() if n in source.shapes and n not in source.arrays}
+    if not empty:
+        return work
+    for number, (name, x) in enumerate(empty.items(), 1):
+        own[name] = Value(-number, name, x.shape, str(x.dtype))
+    inputs = tuple(own[name] for name in source.shapes if name in own)
+    fixed = {n: x for n, x in work.fixed.items() if n not in empty}
+    return replace(work, network=replace(work.network, inputs=inputs), fixed=fixed)
 
 
 def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
@@ -216,7 +255,8 @@ def compared(built: OpenModel, read_model: ReadAt) -> OpenModel:
     `ModelError` if it was read as something else."""
     source, dims = built.source, built.library.dims
     asked: list[Reference | str | None] = [source.reference()]
-    for values in dict.fromkeys(_bearable(built.frames, dims, v) for v in drawn(dims, _CHECKED)):
+    tried = (_bearable(built.frames, dims, v) for box in boxes(dims) for v in drawn(box, _CHECKED))
+    for values in dict.fromkeys(tried):
         sizes = named(dims, values)
         if source.reference_at is not None:
             asked.append(source.reference_at(sizes))

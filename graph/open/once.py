@@ -23,6 +23,7 @@ def as_of_many(form: Any, greatest: Any) -> Any:
     greatest sizes are, where they are equal. A factor of 1 is a reciprocal where it is one there.
 
     `x[0, j] ↦ x[i, j]`  where `i` counts one row here, and more there.
+    `where(i < 1, x[0], y[i - 1]) ↦ where(i < 1, x[i], y[i - 1])`  where `i < 5` takes `x[i]`.
     `x[i, 0] ↦ x[i // 1, i % 1]`  where it is `x[i // 3, i % 3]` there.
     `1.0 ↦ 1 / 1`  where it is `1 / 16` there.
     """
@@ -42,6 +43,10 @@ def _tensor(own: Any, greatest: Any, shapes: list[tuple[Any, Any]]) -> Any:
     return {**own, "body": _Rewriting(extents, shapes).part(own["body"], greatest["body"])}
 
 
+Where = tuple[tuple[Any, bool], ...]
+"""Tests around a part, each with whether it holds there."""
+
+
 @dataclass(frozen=True)
 class _Rewriting:
     """Writes the body of a definition as at the greatest sizes. `shapes` are those of all tensors,
@@ -50,38 +55,48 @@ class _Rewriting:
     extents: Mapping[str, int]
     shapes: list[tuple[Any, Any]]
 
-    def part(self, own: Any, greatest: Any) -> Any:
-        """A part of the body, by what stands at the greatest sizes."""
+    def part(self, own: Any, greatest: Any, where: Where = ()) -> Any:
+        """A part of the body, by what stands at the greatest sizes, where tests hold or do not."""
         if own == 1 and isinstance(own, float) and isinstance(greatest, float):
             share = Share.taken(greatest)
             return Share(1, True) if share is not None and share.inverse else own
         if _is_subscript(own) and _is_subscript(greatest):
-            return self._subscript(own, greatest)
+            return self._subscript(own, greatest, where)
         if isinstance(own, list) and isinstance(greatest, list) and len(own) == len(greatest):
-            return [self.part(x, y) for x, y in zip(own, greatest)]
+            inside = [where] * len(own)
+            if own[:1] == ["where"] == greatest[:1]:
+                inside[2:] = ((*where, (own[1], holds)) for holds in (True, False))
+            return [self.part(x, y, tests) for x, y, tests in zip(own, greatest, inside)]
         if isinstance(own, dict) and isinstance(greatest, dict) and own.keys() == greatest.keys():
-            return {key: self.part(x, greatest[key]) for key, x in own.items()}
+            return {key: self.part(x, greatest[key], where) for key, x in own.items()}
         return own
 
-    def _subscript(self, own: Any, greatest: Any) -> Any:
+    def _subscript(self, own: Any, greatest: Any, where: Where) -> Any:
         if _written_alike(own, greatest):
             return own
-        names = sorted({*_names(own), *_names(greatest)})
+        tests = [(test, holds) for test, holds in where if _is_bound(test)]
+        bound = (name for test, _ in tests for name in _names(test[1][1]))
+        names = sorted({*_names(own), *_names(greatest), *bound})
         extents = [self.extents.get(name, 0) for name in names]
         if not 0 < math.prod(extents) <= _MOST_PLACES:  # an index of another definition is none
             return own
         places = dict(zip(names, np.ogrid[tuple(slice(n) for n in extents)]))
         here = _values(own, places)
+        read = np.True_
+        for test, holds in tests:
+            read = read & ((_values(test[1][1], places) < test[2][1]) == holds)
         ways = itertools.product(*map(self._numbers, _of_numbers(greatest)))
         for way in itertools.islice(ways, _MOST_WAYS):
             made = _with(greatest, iter(way))
-            if ((_values(made, places) - here) == 0).all():
+            if ((_values(made, places) == here) | ~read).all():
                 return made
         return own
 
     def _numbers(self, number: int) -> list[int]:
         """What a number of the greatest sizes may be here: the product of some extents side by
         side, if it is that there."""
+        if number < 0:
+            return [-n for n in self._numbers(-number)]
         if number <= 1:
             return [number]
         found = {}
@@ -97,6 +112,13 @@ def _is_subscript(x: Any) -> bool:
     if not (isinstance(x, list) and len(x) == 2 and isinstance(x[0], list)):
         return False
     return isinstance(x[1], int) and all(isinstance(t, list) and len(t) == 2 for t in x[0])
+
+
+def _is_bound(test: Any) -> bool:
+    """Return whether a test is `["lt", ["index", subscript], ["const", number, …]]`."""
+    if not (isinstance(test, list) and test[0] == "lt"):
+        return False
+    return bool(test[1][0] == "index" and test[2][0] == "const")
 
 
 def _written_alike(own: Any, greatest: Any) -> bool:

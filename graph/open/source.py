@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from loopwright.dsl.errors import LoopwrightError
-from loopwright.dsl.size import Dim, Size, dim, extent_at, merged, named
+from loopwright.dsl.size import Dim, Size, boxes, dim, extent_at, merged, named
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name, shape_of
 from loopwright.graph.importers.onnx.call import Array
+from loopwright.graph.importers.onnx.checks import empty_input
 from loopwright.graph.importers.onnx.file import (
     KnownArrays,
     OpenOnnx,
@@ -26,7 +25,6 @@ from loopwright.graph.importers.onnx.file import (
     weights_of,
 )
 from loopwright.graph.importers.onnx.graph import written
-from loopwright.graph.importers.onnx.operators.shapes import few
 from loopwright.graph.importers.reference import Reference, no_reference
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
@@ -38,7 +36,8 @@ from loopwright.graph.importers.torch.inputs import (
 )
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
-from loopwright.schedule.open.family import Share
+from loopwright.graph.open.known import fits, grows
+from loopwright.graph.open.sums import size_of_sum
 from loopwright.schedule.open.unify import drawn, everywhere
 
 Dims = Mapping[str, Any] | None
@@ -77,8 +76,9 @@ class OpenSource:
         return dims_of(self.shapes)
 
     def inputs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Inputs that the model is read for at some sizes: shapes, and arrays where given."""
-        return _given(self.shapes, self.arrays, sizes)
+        """Inputs that the model is read for at some sizes: shapes, and arrays where given, or
+        where there are no elements."""
+        return _given(inputs_of(self.model.model), self.shapes, self.arrays, sizes)
 
     def for_calls(self) -> OpenSource:
         """What calls need of it: the model itself may be as large as its weights."""
@@ -98,9 +98,16 @@ def read_at(sizes: Mapping[str, int]) -> Iterator[None]:
 
 
 def _given(
-    shapes: Mapping[str, Shape], arrays: Mapping[str, Any], sizes: Mapping[str, int]
+    values: Sequence[Any],
+    shapes: Mapping[str, Shape],
+    arrays: Mapping[str, Any],
+    sizes: Mapping[str, int],
 ) -> dict[str, Any]:
-    known = {n: tuple(extent_at(e, sizes) for e in s) for n, s in shapes.items()}
+    known: dict[str, Any] = {}
+    for value in values:
+        shape = tuple(extent_at(e, sizes) for e in shapes[value.name])
+        empty = 0 in shape and value.name not in arrays
+        known[value.name] = empty_input(value, shape) if empty else shape
     return {**known, **arrays}
 
 
@@ -193,30 +200,45 @@ def _name_axes(model: Any, names: Mapping[str, str]) -> None:
 def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, Any]) -> OpenOnnx:
     """A model with the names of its known values that each call computes: at some sizes they are
     not what those of the greatest sizes begin with. What these are made of may be such as well."""
-    dims, values = dims_of(shapes), inputs_of(model)
-    results = {value.name for value in model.graph.output}
-    least, most, *some = drawn(dims, _READ)
-    # Of two sizes side by side, no number divides both.
-    beside = [max(d.low, high - d.multiple) for d, high in zip(dims, most, strict=True)]
-    sizes = [named(dims, each) for each in (most, least, beside, *some)]
     whole = OpenOnnx(model, KnownArrays(weights_of(model.graph)))
+
+    def given(sizes: Mapping[str, int]) -> dict[str, Any]:
+        return _given(inputs_of(model), shapes, arrays, sizes)
+
+    for box in boxes(dims_of(shapes)):
+        whole = _varying_in(box, whole, given)
+    return whole
+
+
+def _varying_in(
+    box: tuple[Dim, ...], whole: OpenOnnx, given: Callable[[Mapping[str, int]], dict[str, Any]]
+) -> OpenOnnx:
+    """The same with what varies in a box, for inputs that are `given` at some sizes."""
+    results = {value.name for value in whole.model.graph.output}
+    least, most, *some = drawn(box, _READ)
+    # Of two sizes side by side, no number divides both.
+    beside = [max(d.low, high - d.multiple) for d, high in zip(box, most, strict=True)]
+    sizes = [named(box, each) for each in (most, least, beside, *some)]
+    growing = set(whole.growing)
     while True:
         try:
-            greatest = _folded(whole, values, _given(shapes, arrays, sizes[0]))
+            greatest = _folded(whole, given(sizes[0]))
             for stage in (sizes[1:3], sizes[3:]):  # the ends tell most
                 found = set[str]()
                 for each in stage:
                     with read_at(each):
-                        other = _folded(whole, values, _given(shapes, arrays, each))
+                        other = _folded(whole, given(each))
+                    shared = {name: x for name, x in other.items() if name in greatest}
                     found |= {
                         name
-                        for name, x in other.items()
-                        if name in greatest and not _fits(x, greatest[name], name in results)
+                        for name, x in shared.items()
+                        if not fits(x, greatest[name], name in results)
                     }
+                    growing |= {n for n, x in shared.items() if grows(x, greatest[n])}
                 if not found <= whole.varying:
                     break
             else:
-                return whole
+                return replace(whole, growing=frozenset(growing))
         except ModelError:
             if not whole.varying:
                 raise
@@ -224,22 +246,9 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
         whole = replace(whole, varying=whole.varying | found)
 
 
-def _folded(
-    whole: OpenOnnx, values: Sequence[Any], given: Mapping[str, Any]
-) -> Mapping[str, Array]:
+def _folded(whole: OpenOnnx, given: Mapping[str, Any]) -> Mapping[str, Array]:
+    values = inputs_of(whole.model)
     return written(prepared(whole.model, values, given), values, given, whole).folded
-
-
-def _fits(array: Array, greatest: Array, is_result: bool) -> bool:
-    """Return whether a known value needs no computation at a call: it is what the greatest one
-    begins with, or numbers of which the formulas are found. A result is no part of another one."""
-    is_same = array.shape == greatest.shape
-    if not is_same or not (few(array) if is_result else array.size == 1):
-        return begins(array, greatest) and (is_same or not is_result)
-    return all(
-        x == y or None not in (Share.taken(float(x)), Share.taken(float(y)))
-        for x, y in zip(array.reshape(-1).tolist(), greatest.reshape(-1).tolist())
-    )
 
 
 def sizes_of(dims: Dims) -> dict[str, Size]:
@@ -273,8 +282,7 @@ def _size_of(name: str, bounds: Any, taken: Collection[str] = ()) -> Size:
             f'{{"{name}": (1, 512)}}'
         ) from error
     except LoopwrightError as error:
-        empty = "; for an axis without elements, build another library" * (bounds[0] == 0)
-        raise ModelError(f"dims: {error}{empty}") from error
+        raise ModelError(f"dims: {error}") from error
 
 
 def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> dict[str, Shape]:
@@ -310,6 +318,8 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
                 shape.append(extent)
             elif axis.dim_value > 0:
                 shape.append(axis.dim_value)
+            elif (size := size_of_sum(axis.dim_param, known)) is not None:
+                shape.append(size)
             else:
                 shown = "0 in the file" if is_zero(axis) else axis.dim_param
                 raise ModelError(_unbounded(value.name, k, axis.dim_param, len(axes), shown))
@@ -359,15 +369,3 @@ def _unbounded(name: str, axis: int, word: str, rank: int, shown: str) -> str:
         f"axis {axis} of input {name}{called} is open: give its bounds, as by {by_word}"
         f'inputs={{"{name}": ({example})}}'
     )
-
-
-def begins(array: Array, whole: Array | None) -> bool:
-    """Return whether an array is what another one begins with along every axis."""
-    if array is whole:
-        return True
-    if whole is None or array.ndim != whole.ndim or array.dtype != whole.dtype:
-        return False
-    if any(n > m for n, m in zip(array.shape, whole.shape, strict=True)):
-        return False
-    part = whole[tuple(slice(n) for n in array.shape)]
-    return bool(np.array_equal(array, part, equal_nan=array.dtype.kind == "f"))

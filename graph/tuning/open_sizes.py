@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.size import boxes
 from loopwright.dsl.words import assigned
 from loopwright.explore.budget import Budget
 from loopwright.explore.stopwatch import Stopwatch
@@ -50,7 +51,7 @@ def tune_open(
         began = clock.elapsed
         default = build(None)
         building = AGAIN * (clock.elapsed - began)
-    chosen = list(spread(source.dims))
+    chosen = list(spread(boxes(source.dims)[0]))
     choices: Choices = {}
     ended = False
     for done, sizes in enumerate(chosen):

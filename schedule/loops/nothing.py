@@ -34,6 +34,11 @@ def refuse_nothing_at_some_size(workload: Workload) -> None:
     none at some size: its programs are for all sizes alike."""
     shapes = {t.name: tensor_shape(t) for t in workload.inputs}
     shapes |= {t.name: tuple(defined(t).extents.values()) for t in workload.stages}
+    if zero := next((d for d in workload.dims if d.low == 0), None):
+        raise NotationError(
+            f"{zero}, and a program is for sizes of at least 1: give it narrower bounds, and "
+            f"build workload.at({zero.name}=0, …) by itself"
+        )
     for name, shape in shapes.items():
         for extent in shape:
             if isinstance(extent, Size) and least(extent) < 1:

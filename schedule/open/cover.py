@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from loopwright.dsl.errors import ConfigError
-from loopwright.dsl.size import Dim
+from loopwright.dsl.size import Dim, boxes
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.prepared import SizedConstantsError, as_inputs
 from loopwright.schedule.open.program import OpenProgram, general, grid, open_program
@@ -252,7 +252,7 @@ def spread(dims: tuple[Dim, ...], apart: int = _APART) -> Iterator[dict[str, int
 
 def gpu_sizes(dims: tuple[Dim, ...]) -> list[dict[str, int]]:
     """Sizes that a GPU has programs for by default: the greatest ones and some smaller ones."""
-    return list(itertools.islice(spread(dims), _GPU_SIZES))
+    return list(itertools.islice(spread(boxes(dims)[0]), _GPU_SIZES))
 
 
 def uncovered(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> dict[str, int] | None:

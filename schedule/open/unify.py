@@ -356,7 +356,8 @@ def _drawn(dims: Sequence[Dim], count: int) -> Iterator[tuple[int, ...]]:
         sizes = []
         for d in dims:
             u = rng.random()
-            value = d.low * (d.high / d.low) ** u if number % 2 else d.low + u * (d.high - d.low)
+            even = number % 2 and d.low > 0  # no logarithm has a size of 0
+            value = d.low * (d.high / d.low) ** u if even else d.low + u * (d.high - d.low)
             steps = round((value - d.low) / d.multiple)
             sizes.append(d.values[min(steps, len(d.values) - 1)])
         yield tuple(sizes)

@@ -340,7 +340,8 @@ def test_what_takes_fixed_shapes_says_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("n", 0, 4), "low is 0"),
+        (("n", -1, 4), "low is -1; give an integer ≥ 0"),
+        (("n", 0, 0), "high is 0"),
         (("n", 4, 2), "4 to 2 in steps of 1"),
         (("n", 1, 8, 4), "1 to 8 in steps of 4"),
         (("n", 1, True), "high is True"),

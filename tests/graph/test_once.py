@@ -30,6 +30,21 @@ def test_rows_of_one_element_are_quotients_where_those_of_more_are():
             assert subscripts[0] == [[[[value, "//", n], 1]], 0]
 
 
+def test_rows_side_by_side_are_read_where_each_has_some():
+    def beside(n, m):
+        x, y, z = lw.tensor("x", (n, 8)), lw.tensor("y", (m, 8)), lw.tensor("z", (n + m, 8))
+        i, j = lw.indices("i j")
+        z[i, j] = lw.where(i < n, x[i if n > 1 else 0, j], y[i - n if m > 1 else 0, j])
+        return lw.workload(z).to_numbered_json()
+
+    greatest = beside(5, 7)
+    for n, m in ((1, 7), (5, 1), (1, 1), (3, 1)):
+        made = as_of_many(beside(n, m), greatest)
+        assert tokens(made) == tokens(greatest)
+        place = made["tensors"][2]["body"][3][2][0]
+        assert place == [[["i0", 1]], -n]
+
+
 def test_a_factor_of_one_is_a_reciprocal_where_means_have_more_elements():
     def mean(n):
         x, y, z = lw.tensor("x", (4, n)), lw.tensor("y"), lw.tensor("z")

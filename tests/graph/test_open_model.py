@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.codegen.target import resolve
-from loopwright.dsl.errors import BuildError, RangeError, ShapeError
+from loopwright.dsl.errors import BuildError, LoopwrightError, RangeError, ShapeError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim
 from loopwright.graph import build
@@ -150,6 +150,19 @@ def test_a_model_is_measured_at_some_sizes(built):
     assert built.measure(0.01, n=7) > 0
     with pytest.raises(RangeError, match="give one value for each of: n: 1 to 40"):
         built.measure(0.01)
+
+
+def test_a_model_has_what_one_of_fixed_shapes_has_or_says_why_not(built):
+    fixed = lw.build_model(sentences(), {"x": (1, 5, 16)}, check=False)
+    assert built.numerics == fixed.numerics
+    assert built.target == fixed.target
+    assert [x.shape for x in built.examples(n=5)] == [x.shape for x in fixed.examples()]
+    for name in {name for name in dir(fixed) if not name.startswith("_")} - {*dir(built)}:
+        assert not hasattr(built, name)
+        with pytest.raises(LoopwrightError, match=rf"an OpenModel has no \.{name}: "):
+            getattr(built, name)
+    with pytest.raises(AttributeError, match=r"has no \.sizes"):
+        _ = built.sizes
 
 
 def test_notebooks_show_a_model_with_its_sizes(built):

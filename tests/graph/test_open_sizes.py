@@ -60,6 +60,38 @@ def test_an_encoder_has_one_frame_for_a_batch_and_a_length_from_one():
     assert len(built.frames) == 1
 
 
+class Decoder(torch.nn.Module):
+    """Attention over rows of a cache and new rows, which see no later ones, by their places."""
+
+    def forward(self, past, x):
+        n, m = past.shape[1], x.shape[1]
+        row, column = torch.arange(m)[:, None] + n, torch.arange(n + m)
+        x = x * torch.cos(row[:, 0] * 0.5)[None, :, None, None]
+        rows = torch.cat([past, x], 1).transpose(1, 2)
+        scores = x.transpose(1, 2) @ rows.mT
+        return torch.where(column <= row, scores, -torch.inf).softmax(-1) @ rows
+
+
+def test_a_decoder_has_one_frame_for_a_past_and_new_rows_from_one():
+    n, m = lw.dim("n", 1, 7), lw.dim("m", 1, 5)
+    sizes = (1, 1), (7, 5), (1, 5), (7, 1), (3, 2)
+    given = [(torch.randn(1, a, 2, 4), torch.randn(1, b, 2, 4)) for a, b in sizes]
+    inputs = lw.tensor("past", (1, n, 2, 4)), lw.tensor("x", (1, m, 2, 4))
+    built = check(Decoder(), inputs, *given)
+    assert len(built.frames) == 1
+
+
+def test_a_mask_that_hides_nothing_from_one_row_is_a_mask():
+    def causal(x):
+        n = x.shape[1]
+        scores = torch.where(torch.ones(n, n).tril().bool(), x @ x.mT, -1e9)
+        return torch.where(torch.ones(n, 1).bool(), scores.softmax(-1) @ x, x)
+
+    given = [(torch.randn(2, n, 4),) for n in (1, 2, 7)]
+    built = check(Function(causal), (lw.tensor("x", (2, lw.dim("n", 1, 7), 4)),), *given)
+    assert len(built.frames) == 1
+
+
 class Pyramid(torch.nn.Module):
     """Heads over levels of which the last one may have one element."""
 
@@ -174,6 +206,9 @@ def test_an_error_says_how_a_size_is_a_multiple():
         lambda x, p: p + torch.tensor([x.shape[3] * x.shape[2], 3])[None],
         lambda x, p: torch.tensor([x.shape[3], 0, x.shape[2]]).float().softmax(0),
         lambda x, p: torch.arange(6)[torch.tensor([0, x.shape[3] // 2])],
+        lambda x, p: p * torch.tensor([1 / x.shape[3], x.shape[2] / 4]),
+        lambda x, p: p * torch.tensor([x.shape[3] / x.shape[2], x.shape[2] * 0.3]).sum(),
+        lambda x, p: p - torch.tensor([[x.shape[3] - 0.5], [x.shape[2] / 7]])[1],
     ],
 )
 def test_a_few_sizes_in_one_tensor_are_data_of_each_call(function):

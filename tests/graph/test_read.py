@@ -409,8 +409,3 @@ def test_inputs_beside_a_fixed_one_are_counted():
         made(x, to, x)
     with pytest.raises(ShapeError, match="'x' was given twice"):
         made(x, to, x=x)
-
-
-def test_a_dim_of_zero_is_told_what_an_empty_axis_takes():
-    with pytest.raises(ModelError, match="for an axis without elements, build another library"):
-        build_model(_convolution((None, 3, 9, 7)), dims={"n": (0, 4)})

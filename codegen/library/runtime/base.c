@@ -75,7 +75,7 @@ static int overlap(const lw_array *one, const lw_array *other) {
 
 int lw_check(const lw_array *arrays, int count) {
   for (int i = 0; i < count; i++) {
-    if (!arrays[i].start) return LW_NULL_POINTER;
+    if (!arrays[i].start && arrays[i].bytes) return LW_NULL_POINTER;
     if ((uintptr_t)arrays[i].start % arrays[i].alignment) return LW_MISALIGNED;
   }
   for (int i = 0; i < count; i++)

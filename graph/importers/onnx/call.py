@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add, and_
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -39,7 +39,6 @@ Results = tuple[list[Value], list[Value]]
 OPERATORS: dict[str, Rule] = {}
 """The rule of each operator, by its name; those of other domains than ONNX's own by
 "domain:name"."""
-
 
 SCANS = "loopwright"
 """The domain of operators that ONNX has not, as torch's programs have them: CumProd, CumMax and
@@ -67,13 +66,14 @@ Scaled = tuple[int, tuple[int, ...], bytes]
 
 class Weights:
     """The arrays behind constant tensors, each array one tensor. Readings of one model at several
-    sizes share what they `scaled`."""
+    sizes share what they `scaled`. What is `growing` has more elements at other sizes."""
 
     def __init__(self, scaled: dict[Scaled, tuple[Array, Array]] | None = None) -> None:
         self._scaled = {} if scaled is None else scaled
         self.arrays: dict[Tensor, Array] = {}
         self._known: dict[int, Tensor] = {}
         self._said: dict[int, Array] = {}
+        self.growing: dict[int, Value] = {}
 
     def tensor(self, array: Array, name: str = "constant") -> Tensor:
         """The constant tensor of an array."""
@@ -98,6 +98,10 @@ class Weights:
     def say(self, array: Array) -> None:
         """Note an array of one element that stands in a definition as a number."""
         self._said[id(array)] = array
+
+    def is_number(self, x: Value) -> TypeGuard[Array]:
+        """Return whether a value is one known number, which a definition says itself."""
+        return isinstance(x, np.ndarray) and x.size == 1 and id(x) not in self.growing
 
     def has(self, array: Array) -> bool:
         """Return whether some definition has the elements of an array."""
@@ -314,7 +318,7 @@ class Call:
     def read(self, value: Value, axes: Sequence[Any]) -> Expr:
         """An element of a value that is broadcast along `axes`; a single number is said itself."""
         shape = shape_of(value)
-        if not isinstance(value, Tensor) and value.size == 1 and len(shape) <= len(axes):
+        if self.weights.is_number(value) and len(shape) <= len(axes):
             self.weights.say(value)
             return number(value.reshape(-1)[0], str(value.dtype))
         own = axes[len(axes) - len(shape) :]

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from loopwright.dsl.dtypes import DTYPES
+import numpy as np
+
+from loopwright.dsl.dtypes import DTYPES, numpy_dtype
 from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.onnx.call import Call, Value, dtype_of
 
@@ -148,3 +150,9 @@ def dtype_of_input(name: str, kind: int) -> str:
             f"{', '.join(DTYPES)}"
         )
     return dtype
+
+
+def empty_input(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """An array for an input of a shape without elements. Raises `UnsupportedOperator`."""
+    dtype = dtype_of_input(value.name, value.type.tensor_type.elem_type)
+    return np.zeros(shape, numpy_dtype(dtype))

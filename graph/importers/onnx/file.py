@@ -35,11 +35,13 @@ class KnownArrays:
 @dataclass(frozen=True, eq=False)
 class OpenOnnx:
     """A `ModelProto` of open axes, read at some of their sizes. `varying` names known values that
-    are others at other sizes, so that each call computes them."""
+    are others at other sizes, so that each call computes them; `growing` those that have one
+    element at some size and more at others."""
 
     model: Any
     known: KnownArrays
     varying: frozenset[str] = frozenset()
+    growing: frozenset[str] = frozenset()
 
 
 def onnx_file(path: Path) -> Any:

@@ -44,7 +44,7 @@ from loopwright.graph.importers.onnx.foreign import foreign
 from loopwright.graph.importers.onnx.forms import check_form
 from loopwright.graph.importers.onnx.functions import body_of, default_attributes
 from loopwright.graph.importers.onnx.loops import looped
-from loopwright.graph.importers.onnx.operators.shapes import few, of_numbers, repeated
+from loopwright.graph.importers.onnx.operators.shapes import few, made_of, of_numbers, repeated
 from loopwright.graph.importers.onnx.protos import (
     attributes_of,
     described,
@@ -77,11 +77,13 @@ class Graph:
     `definitions` are the tensors that each node defines, `names` the operators that they are of,
     `weights` the arrays behind constants. While it is `looping`, nodes of a loop's body are read.
     In a model of open axes `varying` are the names of known results that a call computes, and
-    `folded` has those that are computed now, by their names, and `marks` which elements may vary.
+    `folded` has those that are computed now, by their names, and `marks` which elements may vary;
+    `growing` are the names of those with one element that have more at other sizes.
     """
 
     versions: Mapping[str, int]
     varying: Collection[str] | None = None
+    growing: Collection[str] = ()
     folded: dict[str, Array] = field(default_factory=dict)
     marks: dict[str, Marks] = field(default_factory=dict)
     weights: Weights = field(default_factory=Weights)
@@ -186,8 +188,8 @@ class Graph:
         results = [made] if isinstance(made, (Tensor, np.ndarray)) else list(made)
         results = [_as_known(x) for x in results]
         for name, x in zip(node.output, results):
-            if varies and isinstance(x, np.ndarray) and few(x):  # where its elements are read
-                self.weights.compute(x, of_numbers(name, x))
+            if varies and isinstance(x, np.ndarray):
+                made_of(self.weights, name, x, known)
         self.record(node.op_type.lower(), results, inputs)
         return results
 
@@ -230,14 +232,16 @@ class Graph:
             self.marks[node.output[0]] = marked(node, known, self.marks, version)
         named = zip(node.output, arrays)
         results = [_as_known(repeated(n, x) if is_empty else x) for n, x in named]
+        grown = {id(x): x for name, x in zip(node.output, results) if name in self.growing}
+        self.weights.growing.update(grown)
         self.record(node.op_type.lower(), results)
         return results
 
     def _data(self, op: str, number: int, value: Value | None) -> Value | None:
         """An input of what a call computes, a tensor where it is data. Others may say a shape."""
-        if not isinstance(value, np.ndarray) or value.size < 2 or op == "ConstantOfShape":
+        if not isinstance(value, np.ndarray) or not value.size or op == "ConstantOfShape":
             return value
-        if number and op not in _READING:
+        if (number and op not in _READING) or self.weights.is_number(value):
             return value
         return self.weights.tensor(value)
 
@@ -331,11 +335,9 @@ def written(
     Raises `UnsupportedOperator`, which names the operator, and `ModelError`.
     """
     fixed = {n: x for n, x in _arrays(given).items() if not x.size}
-    known = KnownArrays(weights_of(model.graph)) if whole is None else whole.known
-    varying = None if whole is None else whole.varying
     while True:
         try:
-            return _written(model, inputs, given, fixed, known, varying)
+            return _written(model, inputs, given, fixed, whole)
         except NotKnown as reason:
             more = {
                 n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
@@ -359,11 +361,12 @@ def _written(
     inputs: Sequence[Any],
     given: Mapping[str, Any],
     fixed: Mapping[str, Array],
-    arrays: KnownArrays,
-    varying: Collection[str] | None,
+    whole: OpenOnnx | None,
 ) -> Written:
+    arrays = KnownArrays(weights_of(model.graph)) if whole is None else whole.known
+    varying, growing = (None, ()) if whole is None else (whole.varying, whole.growing)
     versions = {("" if o.domain in _OWN else o.domain): o.version for o in model.opset_import}
-    graph = Graph(versions, varying=varying, weights=Weights(arrays.scaled))
+    graph = Graph(versions, varying, growing, weights=Weights(arrays.scaled))
     tensors: dict[str, Tensor] = {}
     for value in inputs:
         kind = value.type.tensor_type

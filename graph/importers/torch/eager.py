@@ -86,6 +86,7 @@ class BesideModule:
 
         made = self.program.module(check_guards=False)
         if self.model is not self.program:
+            made.validate_inputs = False  # which takes no n for 0 where an extent is n + 1
             graphs = [m for m in made.modules() if hasattr(m, "graph")]  # as under autocast
             for each in graphs:
                 for node in [*each.graph.nodes]:

@@ -96,9 +96,14 @@ def _identity(call: Call) -> Value:
 
 @operator("Where")
 def _where(call: Call) -> Value:
-    """A condition that is known and the same everywhere chooses a side as a whole."""
+    """A condition that is known and the same everywhere chooses a side as a whole, unless it has
+    more elements at other sizes."""
     condition = call.value(0)
-    if isinstance(condition, np.ndarray) and condition.size and condition.min() == condition.max():
+    grows = id(condition) in call.weights.growing
+    if isinstance(condition, np.ndarray) and condition.size and not grows:
+        if condition.min() != condition.max():
+            return call.each(f.where)
+        call.weights.say(condition)
         chosen = call.value(1 if condition.flat[0] else 2)
         if shape_of(chosen) == np.broadcast_shapes(*(shape_of(call.value(n)) for n in range(3))):
             return chosen

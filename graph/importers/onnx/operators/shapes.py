@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ from loopwright.dsl.index import Affine, Index, as_affine
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import (
     SCANS,
+    Array,
     Call,
     NotKnown,
     Value,
+    Weights,
     define,
     dtype_of,
     gathered,
@@ -60,9 +62,21 @@ def of_numbers(name: str, array: np.ndarray[Any, Any]) -> Tensor:
     return define(name, array.shape, body)
 
 
+def made_of(weights: Weights, name: str, array: Array, given: Iterable[Array | None]) -> None:
+    """Note that an operator has moved `given` numbers into a known value that varies: those that
+    are no sizes may vary, too. A few are computed where they are read."""
+    for x in given:
+        if x is not None and x.dtype.kind == "f":
+            weights.say(x)
+    if few(array):
+        weights.compute(array, of_numbers(name, array))
+
+
 def repeated(name: str, array: np.ndarray[Any, Any]) -> Value:
     """A known value as a tensor where all elements are one number, whatever its extents are."""
-    if not array.size or (array != array.flat[0]).any():
+    flat = array.reshape(-1)
+    same = np.repeat(flat[:1], flat.size)
+    if not flat.size or not np.array_equal(flat, same, equal_nan=flat.dtype.kind == "f"):
         return array
     return define(name, array.shape, lambda *_: number(array.flat[0], str(array.dtype)))
 

@@ -1,0 +1,156 @@
+"""Networks with axes that have no elements at some sizes, as caches before their first token."""
+
+import ctypes
+import pickle
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.dsl.errors import NotationError, RangeError, ShapeError
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx.reference")
+helper, numpy_helper, T = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+pytestmark = pytest.mark.onnx
+
+
+def model_of(nodes, inputs, outputs, weights=()):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, T.FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, T.FLOAT, None) for n in outputs],
+        [numpy_helper.from_array(x, n) for n, x in weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def cached():
+    """Attention over rows of a cache and one new row, and the cache that follows."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "W"], ["k"]),
+        helper.make_node("Concat", ["past", "k"], ["present"], axis=0),
+        helper.make_node("Transpose", ["present"], ["t"]),
+        helper.make_node("MatMul", ["x", "t"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "present"], ["y"]),
+    ]
+    inputs = {"past": ("past", 8), "x": (1, 8)}
+    model = model_of(nodes, inputs, ("y", "present"), [("W", random(8, 8))])
+    return lw.build_model(model, dims={"past": (0, 6)}, threads=1)
+
+
+def expected_of_cached(past, x):
+    present = np.concatenate([past, x @ random(8, 8)])
+    e = np.exp(x @ present.T)
+    return e / e.sum() @ present, present
+
+
+def test_a_cache_is_empty_before_its_first_row_and_grows(cached):
+    past = np.zeros((0, 8), np.float32)
+    for number in range(6):
+        x = random(1, 8, seed=number)
+        y, present = cached(past, x)
+        for got, wanted in zip((y, present), expected_of_cached(past, x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+        past = present
+    with pytest.raises(RangeError, match=r"past is 7 .* it takes 0 to 6"):
+        cached(np.zeros((7, 8), np.float32), x)
+
+
+def test_an_empty_cache_is_a_size_like_others(cached):
+    assert "for past: 0 to 0" in cached.explain(past=0)
+    assert cached.profile(past=0)
+    assert cached.measure(seconds=0.01, past=0) > 0
+    again = pickle.loads(pickle.dumps(cached))
+    x, past = random(1, 8), np.zeros((0, 8), np.float32)
+    np.testing.assert_array_equal(again(past, x)[0], cached(past, x)[0])
+
+
+def test_an_exported_cache_may_be_no_array_where_it_is_empty(cached, tmp_path):
+    path = cached.export(tmp_path / "net.so")
+    x, past = random(1, 8), np.zeros((0, 8), np.float32)
+    wanted = cached(past, x)
+    np.testing.assert_array_equal(lw.load(path)(past, x)[1], wanted[1])
+    assert "0 to 6" in (tmp_path / "net.h").read_text()
+    function = ctypes.CDLL(str(path)).net
+    outs = [np.empty((1, 8), np.float32), np.empty((1, 8), np.float32)]
+    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, *outs)]
+    assert function(ctypes.c_int64(0), None, *pointers) == 0
+    np.testing.assert_array_equal(outs[0], wanted[0])
+    assert function(ctypes.c_int64(1), None, *pointers) != 0
+
+
+def test_a_batch_may_be_empty():
+    nodes = [
+        helper.make_node("MatMul", ["x", "W"], ["h"]),
+        helper.make_node("Softmax", ["h"], ["y"], axis=-1),
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[0], keepdims=0),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+    ]
+    model = model_of(nodes, {"x": ("n", 4)}, ("y", "mean", "sum"), [("W", random(4, 3))])
+    built = lw.build_model(model, dims={"n": (0, 6)}, threads=1)
+    for n in (0, 1, 6):
+        x = random(n, 4)
+        y, mean, total = built(x)
+        assert y.shape == (n, 3)
+        np.testing.assert_allclose(total, x.sum(), rtol=1e-5, atol=1e-5)
+        if n:
+            np.testing.assert_allclose(mean, x.mean(0), rtol=1e-5, atol=1e-5)
+        else:
+            assert np.isnan(mean).all()  # as torch and NumPy have it
+
+
+def test_a_mean_of_no_elements_has_one_frame_for_all_batches():
+    nodes = [helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)]
+    model = model_of(nodes, {"x": ("n", "m", 2)}, ["y"])
+    built = lw.build_model(model, dims={"n": (1, 40), "m": (0, 6)}, threads=1)
+    assert [str(d) for d in built.frames[-1].dims] == ["n: 1 to 40", "m: 0 to 0"]
+    assert np.isnan(built(np.zeros((3, 0, 2), np.float32))).all()
+
+
+def test_an_axis_that_is_named_by_a_sum_follows_its_dims(tmp_path):
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["rows"], axis=0),
+        helper.make_node("Mul", ["rows", "mask"], ["y"]),
+    ]
+    inputs = {"past": ("past", 4), "x": ("n", 4), "mask": ("past + n", 1)}
+    onnx.save(model_of(nodes, inputs, ["y"]), tmp_path / "net.onnx")
+    built = lw.build_model(tmp_path / "net.onnx", dims={"past": (0, 6), "n": (1, 3)}, threads=1)
+    for past, n in ((0, 1), (6, 3), (2, 2)):
+        rows, mask = random(past + n, 4), random(past + n, 1, seed=1)
+        np.testing.assert_array_equal(built(rows[:past], rows[past:], mask), rows * mask)
+    with pytest.raises(ShapeError, match=r"past \+ n = 3, got 4"):
+        built(rows[:2], rows[2:3], random(4, 1))
+
+
+def test_programs_are_for_sizes_of_at_least_one():
+    n = lw.dim("n", 0, 8)
+    workload = lw.workload(lw.ops.relu(lw.tensor("x", (n + 1, 4))))
+    with pytest.raises(NotationError, match=r"n: 0 to 8, and a program .* workload.at\(n=0"):
+        lw.build(workload)
+
+
+@pytest.mark.torch
+def test_a_module_may_have_an_empty_cache():
+    torch = pytest.importorskip("torch")
+
+    class Cached(torch.nn.Module):
+        def forward(self, past, x, mask):
+            present = torch.cat([past, x + past.shape[1]], 1) * mask
+            return torch.softmax(present, 1) @ x.mT, present
+
+    past = lw.dim("past", 0, 3)
+    shapes = {"past": (2, past, 4), "x": (2, 1, 4), "mask": (past + 1, 1)}
+    given = tuple(lw.tensor(name, shape) for name, shape in shapes.items())
+    module, model = Cached(), lw.build_model(Cached(), given, threads=1)
+    for n in (0, 1, 3):
+        x = *map(torch.as_tensor, (random(2, n, 4), random(2, 1, 4))), torch.ones(n + 1, 1)
+        for got, wanted in zip(model(*x), module(*x), strict=True):
+            torch.testing.assert_close(got, wanted)
