@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.onnx]
 
 def check(network, inputs, *given):
     """Compares with torch, and returns the model."""
-    torch.manual_seed(0)
     built = lw.build_model(network.eval(), inputs, threads=1)
     for each in given:
         x = tuple(map(torch.as_tensor, each))
