@@ -21,8 +21,8 @@ class Function(torch.nn.Module):
 
 
 def drawn_again(module):
-    """A copy with weights that the test draws: what draws while tests are collected gives others in
-    each selection of files."""
+    """A copy with weights that the test draws: those that were drawn while tests were collected
+    depend on the files that a run has."""
     module = copy.deepcopy(module)
     for part in module.modules():
         if hasattr(part, "reset_parameters"):

@@ -195,7 +195,8 @@ def test_elements_in_order_and_those_of_a_rank_are_torchs():
     def ordered(x):
         back = torch.sort(x, dim=0, stable=True, descending=True)
         some = torch.kthvalue(x, 5, dim=1, keepdim=True)[0], torch.kthvalue(x, 40, dim=1)[0]
-        return *torch.sort(x, dim=1, stable=True), *back, torch.argsort(x, stable=True, dim=1), *some
+        places = torch.argsort(x, stable=True, dim=1)
+        return *torch.sort(x, dim=1, stable=True), *back, places, *some
 
     check(ordered, x)
     check(lambda x: torch.kthvalue(x, 1), torch.tensor(2.0))
