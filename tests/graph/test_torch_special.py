@@ -260,6 +260,7 @@ def test_norms_sum_powers_of_halves_in_float32(name, dtype):
     check(_NORMS[name], x)
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("size", [1, 300])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_attention_of_halves_keeps_scores_in_float32(dtype, size):
