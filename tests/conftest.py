@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -134,8 +135,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if not slow:
         share()
     full = slow or item.get_closest_marker("optimized") is not None
-    with contextlib.nullcontext() if full else unoptimized():
+    with _own_signals(), contextlib.nullcontext() if full else unoptimized():
         return (yield)
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Take back what the command line does about signals where a test calls it in this process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -56,14 +57,33 @@ def share():
     """Keep what does not depend on the test, as far as modules are loaded that compute it.
 
     These are feature programs, of which tests that search for one workload record the same, and
-    torch's list of its composite operators, which an export makes sixty times.
+    torch's list of its composite operators, which an export makes sixty times. Steps of open sizes
+    are compiled in this process: two others take three seconds to start, as long as all steps do.
     """
     features = sys.modules.get("loopwright.costmodel.features.representation")
     if features is not None:
         _replace(features._Programs, "__missing__", _kept)
+    pool = sys.modules.get("loopwright.graph.open.step_pool")
+    if pool is not None:
+        pool.WORTH = sys.maxsize
+    operators = sys.modules.get("torch._ops")
+    if operators is not None:
+        operators.Callable = _Called
     exporter = sys.modules.get("torch._export.utils")
     if exporter is not None:
         _replace(exporter, "_materialize_cpp_cia_ops", functools.cache)
+
+
+class _Called(Callable):
+    """`Callable` for torch, of whose annotations an export evaluates 23,000: a fifth of its time
+    goes into making `Callable[…]` of each."""
+
+    def __class_getitem__(cls, _):
+        return cls
+
+    @classmethod
+    def __subclasshook__(cls, other):
+        return issubclass(other, Callable)
 
 
 def _replace(owner, name, wrapper):

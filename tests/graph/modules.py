@@ -1,5 +1,7 @@
 """Networks that several tests are about."""
 
+import copy
+
 import pytest
 
 from loopwright.graph.build import build_model
@@ -16,6 +18,16 @@ class Function(torch.nn.Module):
 
     def forward(self, *inputs):
         return self.function(*inputs)
+
+
+def drawn_again(module):
+    """A copy with weights that the test draws: those that were drawn while tests were collected
+    depend on the files that a run has."""
+    module = copy.deepcopy(module)
+    for part in module.modules():
+        if hasattr(part, "reset_parameters"):
+            part.reset_parameters()
+    return module
 
 
 def check(function, *inputs, **close):

@@ -6,6 +6,7 @@ import pytest
 from loopwright.codegen.target import resolve
 from loopwright.graph.build import build_model
 from loopwright.graph.compile.build import import_model
+from tests.graph.modules import drawn_again
 from tests.relax import relax_of
 from tests.thin import thinned
 
@@ -19,9 +20,8 @@ class Net(nn.Module):
 
     def __init__(self, compute, *modules):
         super().__init__()
-        torch.manual_seed(0)
-        self.compute, self.parts = compute, nn.ModuleList(modules)
-        for norm in modules:
+        self.compute, self.parts = compute, drawn_again(nn.ModuleList(modules))
+        for norm in self.parts:
             if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):
                 norm.running_mean.uniform_(-1, 1)
                 norm.running_var.uniform_(0.5, 2)

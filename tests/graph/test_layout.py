@@ -108,7 +108,6 @@ def test_a_network_with_residuals_joins_and_a_flattening_computes_the_same():
             x = torch.cat([self.c(x), nn.functional.avg_pool2d(x, 3, 1, 1)], 1)
             return self.head(torch.flatten(self.up(x), 1))
 
-    torch.manual_seed(0)
     net, x = Net().eval(), torch.randn(1, 3, 5, 7)
     np.testing.assert_allclose(
         build_model(net, (x,), threads=1)(x.numpy()), net(x).detach(), rtol=1e-4, atol=1e-5
@@ -136,7 +135,6 @@ def test_images_are_read_at_known_places_of_their_own_axes_wherever_they_lie():
             x = self.first(x)
             return self.last(nn.functional.interpolate(x, size=(16, 16), mode="bicubic"))
 
-    torch.manual_seed(0)
     net, x = Net().eval(), torch.randn(1, 3, 20, 20)
     assert _shapes(_work(net, x))[1] == (1, 16, 16, 16)
     assert _shapes(_work(net, x))[0] == (1, 20, 20, 16)
@@ -159,7 +157,6 @@ class PoolBetweenNorms(nn.Module):
 
 
 def test_a_step_between_convolutions_reads_its_images_in_one_layout():
-    torch.manual_seed(0)
     net, x = PoolBetweenNorms().eval(), torch.randn(1, 3, 14, 14)
     work = _work(net, x)
     pool = next(n for n, s in enumerate(work.network.steps) if "pool" in s.function)

@@ -95,7 +95,6 @@ def test_the_relax_pass_refuses_other_words():
 def test_programs_whose_time_depends_on_data_are_only_used_where_they_are_asked_for(tmp_path):
     """A record of such a program, the best that there is, serves with sparse=True alone."""
     path, target = tmp_path / "r.db", HERE
-    torch.manual_seed(0)
     net = torch.nn.Sequential(
         torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512)
     ).eval()

@@ -232,6 +232,7 @@ def test_updates_of_open_number_are_scattered_and_axes_cut_into_parts():
         lw.build_model(Function(lambda x: x.chunk(3, 1)[0]), given[:1], threads=1)
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_the_size_of_a_head_may_be_open(dtype, is_causal):
@@ -314,6 +315,7 @@ def test_parts_of_a_known_size_may_be_of_a_known_number():
     check(lambda x: sum(row * 2 for row in x), (6, lw.dim("n", 5, 8)), sizes)
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align", [False, True])
 def test_an_image_of_open_size_is_turned(align, padding):
@@ -323,6 +325,6 @@ def test_an_image_of_open_size_is_turned(align, padding):
         grid = F.affine_grid(turn, x.shape, align_corners=align)
         return F.grid_sample(x, grid, padding_mode=padding, align_corners=align)
 
-    dims = lw.dim("h", 2, 24), lw.dim("w", 2, 24)
-    sizes = [{"h": 2, "w": 2}, {"h": 5, "w": 24}, {"h": 24, "w": 7}]
+    dims = lw.dim("h", 2, 9), lw.dim("w", 2, 9) if padding == "zeros" else 7
+    sizes = [{"h": 2, "w": 2}, {"h": 5, "w": 9}, {"h": 9, "w": 7}]
     check(turned, (1, 2, *dims), sizes)

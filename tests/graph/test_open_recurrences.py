@@ -4,6 +4,7 @@ import pytest
 
 import loopwright as lw
 from loopwright.graph.errors import ModelError
+from tests.graph.modules import drawn_again
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -18,9 +19,8 @@ class Scores(nn.Module):
 
     def __init__(self, layer, call=None):
         super().__init__()
-        torch.manual_seed(0)
-        self.layer, self.call = layer, call
-        for w in layer.parameters():
+        self.layer, self.call = drawn_again(layer), call
+        for w in self.layer.parameters():
             nn.init.uniform_(w, -1, 1)
 
     def forward(self, x, *states):
@@ -63,7 +63,6 @@ class Recognizer(nn.Module):
 
     def __init__(self):
         super().__init__()
-        torch.manual_seed(0)
         self.convolution = nn.Conv1d(2, 3, 3, 2, 1)
         self.layer = nn.LSTM(3, 5, batch_first=True)
         self.scores = nn.Linear(5, 4)

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.onnx]
 
 def check(network, inputs, *given):
     """Compares with torch, and returns the model."""
-    torch.manual_seed(0)
     built = lw.build_model(network.eval(), inputs, threads=1)
     for each in given:
         x = tuple(map(torch.as_tensor, each))
@@ -109,8 +108,8 @@ class Pyramid(torch.nn.Module):
 
 
 def test_a_pyramid_is_traced_at_sizes_whose_last_level_is_no_single_element():
-    h = lw.dim("h", 8, 40)
-    given = [(torch.randn(1, 2, n, 24),) for n in (8, 9, 17, 33, 40)]
+    h = lw.dim("h", 8, 20)
+    given = [(torch.randn(1, 2, n, 24),) for n in (8, 9, 16, 17, 20)]
     check(Pyramid(), (lw.tensor("x", (1, 2, h, 24)),), *given)
 
 

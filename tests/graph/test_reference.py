@@ -10,7 +10,7 @@ from loopwright.graph.build import build_model
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.reference import Reference
 from loopwright.graph.tuning.tune import tune_model
-from tests.graph.modules import Function
+from tests.graph.modules import Function, drawn_again
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -216,14 +216,15 @@ def test_what_the_importer_lacks_is_there(function):
 
 
 @pytest.mark.parametrize(
-    ("net", "x"),
+    ("net", "shape", "dtype"),
     [
-        (nn.Upsample(size=(7, 5)), torch.randn(1, 2, 4, 4)),
-        (nn.Linear(4, 3, bias=False).double(), torch.randn(2, 4).double()),
+        (nn.Upsample(size=(7, 5)), (1, 2, 4, 4), torch.float32),
+        (nn.Linear(4, 3, bias=False).double(), (2, 4), torch.float64),
     ],
     ids=["nearest elements", "64 bits"],
 )
-def test_modules_that_round_and_have_wide_types_are_read_as_torch_means_them(net, x):
+def test_modules_that_round_and_have_wide_types_are_read_as_torch_means_them(net, shape, dtype):
+    net, x = drawn_again(net), torch.randn(shape, dtype=dtype)
     made = build_model(net, (x,), threads=1)(x)
     torch.testing.assert_close(made, net(x).detach())
 

@@ -22,6 +22,12 @@ def _alone(tmp_path, monkeypatch):
     torch._dynamo.reset()
 
 
+@pytest.fixture
+def small(monkeypatch):
+    """Models of open sizes are for sizes to 40 at first, which takes fewer programs."""
+    monkeypatch.setattr("loopwright.graph.torch_open._HIGH", 40)
+
+
 def _net():
     torch.manual_seed(0)
     return torch.nn.Sequential(
@@ -251,6 +257,7 @@ def test_what_is_written_to_a_view_of_an_input_reaches_it(built):
     assert len(built) == 1
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_outputs_that_share_memory_still_do(built, dynamic):
     def shared(y):
@@ -349,6 +356,7 @@ def assert_as_in_torch(compiled, net, x):
     assert made.stride() == wanted.stride()
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("dynamic", "builds"), [(None, 2), (True, 2)])
 def test_open_batch_sizes_are_built_once(built, dynamic, builds):
     """With `dynamic`, three axes of images are open, of which calls differ in one; without, torch
@@ -480,6 +488,7 @@ def test_attention_on_torchs_fast_path_is_read_by_its_parts():
     torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("small")
 def test_an_axis_that_a_graph_fixes_is_open_to_torch_alone(built, capfd):
     """The layer is one operator on torch's fast path, whose features torch leaves open."""
     layer = torch.nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, dropout=0.0).eval()

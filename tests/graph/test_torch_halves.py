@@ -3,7 +3,7 @@
 import pytest
 
 import loopwright as lw
-from tests.graph.modules import Function
+from tests.graph.modules import Function, drawn_again
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -29,6 +29,7 @@ def results(made):
     return [made] if torch.is_tensor(made) else list(made)
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     ("layer", "shape"),
@@ -43,9 +44,10 @@ def results(made):
     ids=str,
 )
 def test_a_convolution_is_rounded_with_its_bias(layer, shape, dtype):
-    assert_rounded_once(layer.to(dtype), drawn(*shape, dtype=dtype))
+    assert_rounded_once(drawn_again(layer).to(dtype), drawn(*shape, dtype=dtype))
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(6,), (5, 6), (2, 5, 6), (2, 3, 5, 6)], ids=str)
 def test_a_linear_layer_is_rounded_with_its_bias_at_any_number_of_axes(shape, dtype):
@@ -65,6 +67,7 @@ def test_a_linear_layer_is_rounded_with_its_bias_at_any_number_of_axes(shape, dt
     ids=str,
 )
 def test_a_norm_of_halves_is_rounded_with_its_scale_and_shift(layer):
+    layer = drawn_again(layer)
     for number, weights in enumerate(layer.parameters()):
         weights.data = drawn(*weights.shape, dtype=torch.float32) * (1 - 3 * number)
     assert_rounded_once(layer.half(), drawn(2, 6, 9))
@@ -210,7 +213,7 @@ def test_an_encoder_layer_under_autocast_may_have_an_open_length(gradients):
     layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
     net = Autocast(layer)
     x = drawn(2, 5, 16, dtype=torch.float32)
-    given = lw.tensor("x", (2, lw.dim("n", 2, 16), 16))
+    given = lw.tensor("x", (2, lw.dim("n", 2, 6), 16))
     with torch.set_grad_enabled(gradients):
         built = lw.build_model(net, (given,), threads=1)
     made, wanted = torch.as_tensor(built(x)), net(x).detach()  # without them torch gives halves

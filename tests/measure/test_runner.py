@@ -466,6 +466,7 @@ def test_a_worker_that_runs_does_not_import_tvm():
 def test_at_the_deadline_what_runs_is_ended_and_what_has_a_time_is_kept(runner, data):
     slow = replace(data, timeout=60.0)
     good, hang = faults.built("good"), faults.built("hang")
+    assert runner.run(slow, good, FAST).failure is None  # the worker has started
     runner.until(time.monotonic() + 2)
     try:
         found = list(runner.measure(slow, [good, good, hang, good], FAST))
