@@ -33,6 +33,8 @@ from loopwright.schedule.program.nest import (
 )
 from loopwright.schedule.sketch.sketch import Choice, NestSketch
 
+_BETWEEN = 61  # sizes that stand for all between two
+
 _Tiles = np.ndarray[Any, np.dtype[np.int64]]
 """Register tiles, of shape (tiles, axes), the vector axis last."""
 
@@ -53,6 +55,23 @@ def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
     if sketch.vector is None or sketch.scan is not None:
         return 1 / context.lanes(sketch.nest)
     return _best(replace(sketch, order=()), context)[1]
+
+
+def best_tile_between(sketch: NestSketch, smaller: NestSketch, context: NestContext) -> Choice:
+    """The register tile that is the best on average at the sizes between those of two sketches of
+    one structure: a wide one computes many elements twice at most of them."""
+    tiles = list(register_tiles(smaller, context))
+    judge = _Judge.of(replace(sketch, order=()), context)
+    total = np.zeros(len(tiles))
+    for share in np.linspace(0, 1, _BETWEEN):
+        sizes = (extent(b) + share * (extent(a) - extent(b)) for a, b in _both(sketch, smaller))
+        axes = tuple((round(n), reduced) for n, (_, reduced) in zip(sizes, judge.axes, strict=True))
+        total += replace(judge, axes=axes).scores(np.array(tiles, np.int64))
+    return tiles[int(total.argmax())]
+
+
+def _both(a: NestSketch, b: NestSketch) -> Iterator[tuple[Index, Index]]:
+    return zip(a.tile, b.tile, strict=True)
 
 
 @functools.lru_cache(maxsize=1024)

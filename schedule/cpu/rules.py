@@ -106,12 +106,16 @@ def nest_knobs(sketch: NestSketch, context: NestContext) -> Iterator[Knob]:
 
 
 def default_choices(
-    sketch: NestSketch, context: NestContext, knobs: Mapping[str, Knob]
+    sketch: NestSketch,
+    context: NestContext,
+    knobs: Mapping[str, Knob],
+    tile: Choice | None = None,
 ) -> dict[str, Choice]:
-    """A choice for every knob by rules of thumb: full registers, panels in cache, busy threads."""
+    """A choice for every knob by rules of thumb: full registers, panels in cache, busy threads.
+    With `tile`, that is the register tile."""
     chosen: dict[str, Choice] = {}
     if "tile" in knobs:
-        chosen["tile"] = best_tile(sketch, context)
+        chosen["tile"] = tile or best_tile(sketch, context)
     sizes = dict(zip(sketch.tile, chosen.get("tile", ()), strict=True))
     if not context.rows:
         for axis, wanted in _default_blocks(sketch, sizes, context).items():

@@ -43,6 +43,11 @@ class CpuSketches:
             yield nest, NestContext(self.target, rows, self._constants, made)
 
     @property
+    def contexts(self) -> list[NestContext]:
+        """What stands around each nest."""
+        return [context for _, context in self._placed]
+
+    @property
     def first(self) -> Sketch:
         """The sketch with the most promising structure of every nest."""
         return self._sketch([0] * len(self._placed))

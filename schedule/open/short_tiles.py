@@ -13,6 +13,8 @@ from operator import le
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim
+from loopwright.schedule.cpu.register_tile import best_tile_between
+from loopwright.schedule.cpu.rules import default_choices, nest_knobs
 from loopwright.schedule.cpu.sketches import CpuSketches
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.program.nest import extent, lanes
@@ -40,16 +42,28 @@ def default_for_smaller(
         derived = derive(Named(workload.at(**smaller)), target, found.derivation)
     except ConfigError:  # there is no such program
         return found
-    return _with_short_tiles(found, CpuSketches(derived, target).first, target)
+    own = derive(Named(workload.at(**sizes)), target, found.derivation)
+    return _with_short_tiles(found, CpuSketches(own, target), CpuSketches(derived, target).first, target)
 
 
-def _with_short_tiles(sketch: Sketch, smaller: Sketch, target: Target) -> Sketch:
+def _with_short_tiles(sketch: Sketch, own: CpuSketches, smaller: Sketch, target: Target) -> Sketch:
     """A sketch whose default tiles are short along axes that are shorter at smaller sizes."""
     if sketch.name != smaller.name:
         return sketch
     places = {knob.name: place for place, knob in enumerate(sketch.knobs)}
     numbers = list(sketch.default)
-    for nest, less, leader in zip(sketch.nests, smaller.nests, sketch.knobs_of, strict=True):
+    for number, (nest, less, leader) in enumerate(
+        zip(sketch.nests, smaller.nests, sketch.knobs_of, strict=True)
+    ):
+        changed = any(extent(a) != extent(b) for a, b in zip(nest.tile, less.tile))
+        if changed and leader == number and len(nest.tile) > 1 and has_reuse(nest.nest):
+            context = own.contexts[number]
+            knobs = {knob.name: knob for knob in nest_knobs(nest, context)}
+            tile = best_tile_between(nest, less, context)
+            for name, choice in default_choices(nest, context, knobs, tile).items():
+                place = places[f"{name}{leader}"]
+                numbers[place] = sketch.knobs[place].choices.index(choice)
+            continue
         most = _most(nest, less, target)
         if any(extent(a) != extent(b) for a, b in zip(nest.tile, less.tile)) and most:
             place = places[f"tile{leader}"]
