@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from loopwright.schedule.cpu.tile_loops import TileLoops
-from loopwright.schedule.loops.statements import to_linear
+from collections.abc import Mapping
+
+import numpy as np
+
+from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.index import Index
+from loopwright.schedule.cpu.tile_loops import Place, TileLoops
+from loopwright.schedule.loops.statements import to_linear, wrapped
 from loopwright.schedule.loops.storage import Storage
+from loopwright.schedule.program.footprint import LINE
 from loopwright.schedule.program.nest import extent, stride
 from loopwright.schedule.sketch.sketch import Packed
 from loopwright.schedule.tree.grammar import (
@@ -14,12 +21,13 @@ from loopwright.schedule.tree.grammar import (
     Let,
     Linear,
     Load,
-    Loop,
     Stmt,
     Store,
     Var,
     ceildiv,
 )
+
+_ROWS = 4  # of vectors that are transposed together
 
 
 def lower_pack(
@@ -29,53 +37,66 @@ def lower_pack(
 
     `B[k, j]  ↦  B_packed[t, k, l] = B[k, min(R·t, J - R) + l]`
     """
-    axes = (*packed.outer, *packed.inner)
-    loops = {axis: Var(f"{buffer.name}.{axis}") for axis in axes}
-    block, base, lane = (Var(f"{buffer.name}.{x}") for x in ("tile", "base", "lane"))
-    at = {axis: Linear(((var, 1),)) for axis, var in loops.items()}
-    source_at = {**at, packed.axis: Linear(((base, 1), (lane, 1)))}
+    loops = {axis: Var(f"{buffer.name}.{axis}") for axis in packed.outer}
+    block, base = (Var(f"{buffer.name}.{x}") for x in ("tile", "base"))
+    at: Place = {axis: Linear(((var, 1),)) for axis, var in loops.items()}
+    before = (*at.values(), Linear(((block, 1),)))
     source = storage.touch(packed.tensor, part)
-    index = (
-        *(at[a] for a in packed.outer),
-        Linear(((block, 1),)),
-        *(at[a] for a in packed.inner),
-        Linear(((lane, 1),)),
-    )
-    value = Load(source, tuple(to_linear(p, source_at) for p in packed.index))
-    contiguous = stride(packed.tensor, packed.index, packed.axis) == 1
-    body: tuple[Stmt, ...] = (
-        Loop(lane, tile, "vectorized" if contiguous else "serial", (Store(buffer, index, value),)),
-    )
-    for axis in reversed(packed.inner):
-        body = (Loop(loops[axis], extent(axis), "serial", body),)
+    body = _copied(packed, buffer, source, before, at, base, tile)
     limit = extent(packed.axis) - tile
-    body = (Let(base, Linear(((block, tile),)), limit), *body)
     kind = "serial" if part == "prepare" else "parallel"
-    body = (Loop(block, ceildiv(extent(packed.axis), tile), kind, body),)
-    for axis in reversed(packed.outer):
-        body = (Loop(loops[axis], extent(axis), kind, body),)
-    return list(body)
+    around = [(loops[axis], extent(axis), kind) for axis in packed.outer]
+    tiles = (block, ceildiv(extent(packed.axis), tile), kind)
+    return wrapped([Let(base, Linear(((block, tile),)), limit), body], [*around, tiles])
 
 
 def lower_panel(packed: Packed, buffer: Buffer, source: Buffer, tiles: TileLoops) -> list[Stmt]:
     """Copy one tile of an operand, in the order in which the register tiles read it."""
     level, tile = tiles.levels[packed.axis], tiles.sizes[packed.axis]
-    place, loops = tiles.place({}), []
-    for axis in packed.inner:
-        var = Var(f"{buffer.name}.{axis}")
-        place[axis] = Linear(((var, 1),))
-        loops.append((var, extent(axis)))
-    lane = Var(f"{buffer.name}.lane")
-    place[packed.axis] = Linear(((level.base, 1), (lane, 1)))
-    index = (*(place[a] for a in packed.inner), Linear(((lane, 1),)))
+    at = tiles.place({})
+    return [Allocate(buffer), _copied(packed, buffer, source, (), at, level.base, tile)]
+
+
+def _copied(
+    packed: Packed,
+    buffer: Buffer,
+    source: Buffer,
+    before: tuple[Linear, ...],
+    at: Mapping[Index, Linear],
+    base: Var,
+    tile: Column,
+) -> Stmt:
+    """The copy of the tile that begins at `base`, to `before` in a buffer; `at` says where the
+    other axes stand. Where the tile lies across cache lines, each is read at once: elements of a
+    tile may be so far apart that their lines drive each other out of the nearest cache."""
+
+    def var(name: object) -> Var:
+        return Var(f"{buffer.name}.{name}")
+
+    lane, row = var("lane"), var("row")
+    loops: dict[Index, tuple[Var, Column, str]]
+    loops = {axis: (var(axis), extent(axis), "serial") for axis in packed.inner}
+    inner = {axis: Linear(((loop[0], 1),)) for axis, loop in loops.items()}
+    steps = {a: stride(packed.tensor, packed.index, a) for a in (packed.axis, *packed.inner)}
+    along = next((a for a in packed.inner if steps[a] == 1 != steps[packed.axis]), None)
+    number, lets = Linear(((lane, 1),)), []
+    lanes = [(lane, tile, "vectorized" if steps[packed.axis] == 1 else "serial")]
+    if along is not None:
+        most = LINE // item_bytes(packed.tensor.dtype)
+        width = min(most, 1 << (extent(along).bit_length() - 1))
+        first, begin, within = (var(f"{along}.{x}") for x in ("tile", "base", "lane"))
+        lets = [Let(begin, Linear(((first, width),)), extent(along) - width)]
+        inner[along] = Linear(((begin, 1), (within, 1)))
+        del loops[along]  # the innermost one now
+        loops[along] = first, ceildiv(extent(along), width), "serial"
+        lanes.append((within, width, "serial"))
+        if packed.tensor.dtype == "float32" and width >= _ROWS:
+            rows = np.minimum(tile & -tile, _ROWS)
+            number = Linear(((lane, rows), (row, 1)))
+            lanes = [(lane, tile // rows, "serial"), (row, rows, "unrolled")]
+            lanes.append((within, width, "vectorized"))
+    place = {**at, **inner, packed.axis: Linear(((base, 1),)) + number}
     value = Load(source, tuple(to_linear(p, place) for p in packed.index))
-    near = [loop for a, loop in zip(packed.inner, loops, strict=True) if a in tiles.levels]
-    far = [loop for loop in loops if loop not in near]
-    contiguous = stride(packed.tensor, packed.index, packed.axis) == 1
-    body: Stmt = Store(buffer, index, value)
-    for var, count in reversed(near):  # innermost: whole cache lines are read
-        body = Loop(var, count, "serial", (body,))
-    body = Loop(lane, tile, "vectorized" if contiguous else "serial", (body,))
-    for var, count in reversed(far):
-        body = Loop(var, count, "serial", (body,))
-    return [Allocate(buffer), body]
+    store = Store(buffer, (*before, *inner.values(), number), value)
+    (made,) = wrapped([*lets, *wrapped([store], lanes)], [*loops.values()])
+    return made

@@ -64,14 +64,12 @@ def best_tile_between(sketch: NestSketch, smaller: NestSketch, context: NestCont
     judge = _Judge.of(replace(sketch, order=()), context)
     total = np.zeros(len(tiles))
     for share in np.linspace(0, 1, _BETWEEN):
-        sizes = (extent(b) + share * (extent(a) - extent(b)) for a, b in _both(sketch, smaller))
-        axes = tuple((round(n), reduced) for n, (_, reduced) in zip(sizes, judge.axes, strict=True))
+        axes = tuple(
+            (round(least + share * (most - least)), reduced)
+            for (most, reduced), least in zip(judge.axes, map(extent, smaller.tile), strict=True)
+        )
         total += replace(judge, axes=axes).scores(np.array(tiles, np.int64))
     return tiles[int(total.argmax())]
-
-
-def _both(a: NestSketch, b: NestSketch) -> Iterator[tuple[Index, Index]]:
-    return zip(a.tile, b.tile, strict=True)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -43,7 +43,9 @@ def default_for_smaller(
     except ConfigError:  # there is no such program
         return found
     own = derive(Named(workload.at(**sizes)), target, found.derivation)
-    return _with_short_tiles(found, CpuSketches(own, target), CpuSketches(derived, target).first, target)
+    return _with_short_tiles(
+        found, CpuSketches(own, target), CpuSketches(derived, target).first, target
+    )
 
 
 def _with_short_tiles(sketch: Sketch, own: CpuSketches, smaller: Sketch, target: Target) -> Sketch:
