@@ -60,7 +60,10 @@ def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
 def best_tile_between(sketch: NestSketch, smaller: NestSketch, context: NestContext) -> Choice:
     """The register tile that is the best on average at the sizes between those of two sketches of
     one structure: a wide one computes many elements twice at most of them."""
-    tiles = list(register_tiles(smaller, context))
+    within = set(register_tiles(smaller, context))
+    tiles = [tile for tile in register_tiles(sketch, context) if tile in within]
+    if not tiles:
+        return best_tile(sketch, context)
     judge = _Judge.of(replace(sketch, order=()), context)
     total = np.zeros(len(tiles))
     for share in np.linspace(0, 1, _BETWEEN):

@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.scans import Scan
 from loopwright.dsl.workload import tensor_bytes

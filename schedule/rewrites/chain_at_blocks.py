@@ -17,13 +17,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.program.canonical import Program, substitute_axes, unused
 from loopwright.schedule.program.footprint import indices, touched
-from loopwright.schedule.program.nest import Nest, extent, fresh
+from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.plan import (
     FusionGroup,
     TileOrigin,
@@ -46,8 +45,7 @@ def chain_at_blocks(source: Source, rows: int) -> tuple[FusionGroup, ...] | None
     """The groups of a workload with each chain in blocks of at most so many rows; None if there is
     none with more rows."""
     chains = [c for c in _chains(source.program, source.outputs) if c.count > rows]
-    names = source.names()
-    made = {id(chain.run[-1]): [*chain.groups(rows, names)] for chain in chains}
+    made = {id(chain.run[-1]): [chain.blocks(rows)] for chain in chains}
     gone = {nest.out for chain in chains for nest in chain.run[:-1]}
     return with_groups(source.program, made, gone, source.outputs) if chains else None
 
@@ -152,14 +150,9 @@ class _Chain:
         """The time of a row, that of its own work being 1."""
         return (1 + REWRITE.chain_block_rows / self.even(rows)) / (1 - self.idle(rows, threads))
 
-    def groups(self, rows: int, names: set[str]) -> Iterator[FusionGroup]:
-        """Copies of what the first product reads across its vectors, and the blocks."""
-        copies, first = _along_vectors(self.run[0], self.axes[-1][0], names)
-        yield from (finished(FusionGroup((), (copy,))) for copy in copies)
-        yield replace(self, run=(first, *self.run[1:])).blocks(self.even(rows))
-
-    def blocks(self, rows: int) -> FusionGroup:
-        """The nests of one block, in the loops over images and blocks."""
+    def blocks(self, most: int) -> FusionGroup:
+        """The nests of one block, of at most so many rows, in the loops over images and blocks."""
+        rows = self.even(most)
         taken = tuple(i for nest in self.run for i in nest.extents)
         *batch, row = self.axes
         images = [Index(unused(f"image{d}", taken), extent(c[0])) for d, c in enumerate(batch)]
@@ -190,36 +183,6 @@ class _Chain:
         # Groups inside have their own slices of some of it.
         touched = {t for n in group.nests for t in (n.out, *(r.tensor for r in n.reads()))}
         return finished(replace(group, scratch=tuple(t for t in scratch if t in touched)))
-
-
-def _along_vectors(nest: Nest, row: Index, names: set[str]) -> tuple[list[Nest], Nest]:
-    """Copies of the operands that are the same for all rows, with the axis last along which a
-    product's results are contiguous, where they have not; and the product of these."""
-    *_, last = nest.axes
-    copies: list[Nest] = []
-    moved: dict[Read, Read] = {}
-    for read in dict.fromkeys(nest.reads()):
-        axes = {d: p.plain() for d, p in enumerate(read.index) if p.terms}
-        known = {d: a for d, a in axes.items() if a is not None}
-        if row in indices(read) or last not in known.values() or known != axes:
-            continue
-        *_, inner = order = sorted(known, key=lambda d: known[d] == last)
-        if inner == max(known):
-            continue
-        own = {d: Index(a.name, extent(a)) for d, a in known.items()}
-        shape = tuple(extent(own[d]) for d in order)
-        copy = Tensor(fresh(f"{read.tensor.name}_moved", names), shape, read.tensor.dtype)
-        at = tuple(own[d].affine() if d in own else p for d, p in enumerate(read.index))
-        loops = tuple(own[d] for d in order)
-        places, value = tuple(a.affine() for a in loops), Read(read.tensor, at)
-        copies.append(Nest(copy, places, loops, (), None, value, copy))
-        moved[read] = Read(copy, tuple(read.index[d] for d in order))
-
-    def place(t: Tensor, index: tuple[Affine, ...]) -> tuple[Tensor, tuple[Affine, ...]]:
-        found = moved.get(read := Read(t, index), read)
-        return found.tensor, found.index
-
-    return copies, nest.relocated(place)
 
 
 def _resized(tensor: Tensor, at: int, rows: int) -> Tensor:
