@@ -132,7 +132,7 @@ class _Lowering:
             buffer = self.storage.add_packed(packed, number, tile[packed.axis], constant)
             if packed.local:
                 continue  # made inside of the nest
-            stmts = lower_pack(packed, buffer, tile[packed.axis], self.storage, part)
+            stmts = lower_pack(packed, buffer, tile[packed.axis], self.storage, part, self.target)
             (prepare if constant else body).extend(stmts)
         return prepare, body
 

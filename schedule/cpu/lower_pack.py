@@ -14,6 +14,7 @@ from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.footprint import LINE
 from loopwright.schedule.program.nest import extent, stride
 from loopwright.schedule.sketch.sketch import Packed
+from loopwright.schedule.target import Target
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,
@@ -31,7 +32,7 @@ _ROWS = 4  # of vectors that are transposed together
 
 
 def lower_pack(
-    packed: Packed, buffer: Buffer, tile: Column, storage: Storage, part: str
+    packed: Packed, buffer: Buffer, tile: Column, storage: Storage, part: str, target: Target
 ) -> list[Stmt]:
     """Copy an operand into tiles of its axis.
 
@@ -42,7 +43,7 @@ def lower_pack(
     at: Place = {axis: Linear(((var, 1),)) for axis, var in loops.items()}
     before = (*at.values(), Linear(((block, 1),)))
     source = storage.touch(packed.tensor, part)
-    body = _copied(packed, buffer, source, before, at, base, tile)
+    body = _copied(packed, buffer, source, before, at, base, tile, target)
     limit = extent(packed.axis) - tile
     kind = "serial" if part == "prepare" else "parallel"
     around = [(loops[axis], extent(axis), kind) for axis in packed.outer]
@@ -53,8 +54,9 @@ def lower_pack(
 def lower_panel(packed: Packed, buffer: Buffer, source: Buffer, tiles: TileLoops) -> list[Stmt]:
     """Copy one tile of an operand, in the order in which the register tiles read it."""
     level, tile = tiles.levels[packed.axis], tiles.sizes[packed.axis]
-    at = tiles.place({})
-    return [Allocate(buffer), _copied(packed, buffer, source, (), at, level.base, tile)]
+    place = tiles.place({})
+    copied = _copied(packed, buffer, source, (), place, level.base, tile, tiles.target)
+    return [Allocate(buffer), copied]
 
 
 def _copied(
@@ -65,6 +67,7 @@ def _copied(
     at: Mapping[Index, Linear],
     base: Var,
     tile: Column,
+    target: Target,
 ) -> Stmt:
     """The copy of the tile that begins at `base`, to `before` in a buffer; `at` says where the
     other axes stand. Where the tile lies across cache lines, each is read at once: elements of a
@@ -73,28 +76,30 @@ def _copied(
     def var(name: object) -> Var:
         return Var(f"{buffer.name}.{name}")
 
-    lane, row = var("lane"), var("row")
     loops: dict[Index, tuple[Var, Column, str]]
     loops = {axis: (var(axis), extent(axis), "serial") for axis in packed.inner}
     inner = {axis: Linear(((loop[0], 1),)) for axis, loop in loops.items()}
     steps = {a: stride(packed.tensor, packed.index, a) for a in (packed.axis, *packed.inner)}
     along = next((a for a in packed.inner if steps[a] == 1 != steps[packed.axis]), None)
-    number, lets = Linear(((lane, 1),)), []
+    lane, lets = var("lane"), []
+    number = Linear(((lane, 1),))
     lanes = [(lane, tile, "vectorized" if steps[packed.axis] == 1 else "serial")]
     if along is not None:
-        most = LINE // item_bytes(packed.tensor.dtype)
-        width = min(most, 1 << (extent(along).bit_length() - 1))
+        item = item_bytes(packed.tensor.dtype)
+        line = min(LINE // item, 1 << (extent(along).bit_length() - 1))
         first, begin, within = (var(f"{along}.{x}") for x in ("tile", "base", "lane"))
-        lets = [Let(begin, Linear(((first, width),)), extent(along) - width)]
+        lets = [Let(begin, Linear(((first, line),)), extent(along) - line)]
         inner[along] = Linear(((begin, 1), (within, 1)))
         del loops[along]  # the innermost one now
-        loops[along] = first, ceildiv(extent(along), width), "serial"
-        lanes.append((within, width, "serial"))
-        if packed.tensor.dtype == "float32" and width >= _ROWS:
-            rows = np.minimum(tile & -tile, _ROWS)
+        loops[along] = first, ceildiv(extent(along), line), "serial"
+        lanes.append((within, line, "serial"))
+        if packed.tensor.dtype == "float32" and line >= _ROWS:
+            row, part, rows = var("row"), var(f"{along}.part"), np.minimum(tile & -tile, _ROWS)
+            width = min(line, target.lanes(item))
             number = Linear(((lane, rows), (row, 1)))
-            lanes = [(lane, tile // rows, "serial"), (row, rows, "unrolled")]
-            lanes.append((within, width, "vectorized"))
+            inner[along] = Linear(((begin, 1), (part, width), (within, 1)))
+            lanes = [(lane, tile // rows, "serial"), (part, line // width, "unrolled")]
+            lanes += [(row, rows, "unrolled"), (within, width, "vectorized")]
     place = {**at, **inner, packed.axis: Linear(((base, 1),)) + number}
     value = Load(source, tuple(to_linear(p, place) for p in packed.index))
     store = Store(buffer, (*before, *inner.values(), number), value)

@@ -48,7 +48,7 @@ class TileLoops:
         rows: Mapping[Index, Linear],
         number: int,
     ) -> None:
-        self.sketch, self.rows, self.nest_number = sketch, rows, number
+        self.sketch, self.target, self.rows, self.nest_number = sketch, target, rows, number
         self.sizes = dict(zip(sketch.tile, values.get("tile", ()), strict=True))
         self.lanes: Column = 1
         if sketch.vector is not None:
