@@ -61,8 +61,9 @@ def best_tile_between(sketch: NestSketch, smaller: NestSketch, context: NestCont
     """The register tile that is the best on average at the sizes between those of two sketches of
     one structure: a wide one computes many elements twice at most of them."""
     within = set(register_tiles(smaller, context))
-    tiles = [tile for tile in register_tiles(sketch, context) if tile in within]
-    if not tiles:
+    less = set(register_tiles(smaller, context))
+    tiles = [tile for tile in register_tiles(sketch, context) if tile in less]
+    if not tiles or sketch.scan is not None or sketch.nest.sparse is not None:
         return best_tile(sketch, context)
     judge = _Judge.of(replace(sketch, order=()), context)
     total = np.zeros(len(tiles))

@@ -6,18 +6,19 @@ the last tile overlaps the one before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import le
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim
-from loopwright.schedule.cpu.register_tile import best_tile_between
+from loopwright.schedule.cpu.register_tile import best_tile, best_tile_between
 from loopwright.schedule.cpu.rules import default_choices, nest_knobs
 from loopwright.schedule.cpu.sketches import CpuSketches
 from loopwright.schedule.open.family import Sized
-from loopwright.schedule.program.nest import extent, lanes
+from loopwright.schedule.program.footprint import NestContext
+from loopwright.schedule.program.nest import extent
 from loopwright.schedule.program.plan import has_reuse
 from loopwright.schedule.registry import Named, derive
 from loopwright.schedule.sketch.sketch import Choice, NestSketch, Sketch
@@ -37,57 +38,51 @@ def default_for_smaller(
 ) -> Sketch:
     """The default sketch at some sizes, with short tiles along what is shorter at smaller ones."""
     found = default_sketch(workload.at(**sizes), target, numerics)
-    smaller = {d.name: _part(d, sizes[d.name]) for d in workload.dims}
+    less = {d.name: _part(d, sizes[d.name]) for d in workload.dims}
     try:
-        derived = derive(Named(workload.at(**smaller)), target, found.derivation)
+        own, smaller = (
+            CpuSketches(derive(Named(workload.at(**x)), target, found.derivation), target)
+            for x in (sizes, less)
+        )
     except ConfigError:  # there is no such program
         return found
-    own = derive(Named(workload.at(**sizes)), target, found.derivation)
-    return _with_short_tiles(
-        found, CpuSketches(own, target), CpuSketches(derived, target).first, target
-    )
+    return _with_short_tiles(found, own.contexts, smaller.first)
 
 
-def _with_short_tiles(sketch: Sketch, own: CpuSketches, smaller: Sketch, target: Target) -> Sketch:
+def _with_short_tiles(sketch: Sketch, contexts: Sequence[NestContext], smaller: Sketch) -> Sketch:
     """A sketch whose default tiles are short along axes that are shorter at smaller sizes."""
     if sketch.name != smaller.name:
         return sketch
     places = {knob.name: place for place, knob in enumerate(sketch.knobs)}
     numbers = list(sketch.default)
-    for number, (nest, less, leader) in enumerate(
-        zip(sketch.nests, smaller.nests, sketch.knobs_of, strict=True)
-    ):
-        changed = any(extent(a) != extent(b) for a, b in zip(nest.tile, less.tile))
-        if changed and leader == number and len(nest.tile) > 1 and has_reuse(nest.nest):
-            context = own.contexts[number]
-            knobs = {knob.name: knob for knob in nest_knobs(nest, context)}
-            tile = best_tile_between(nest, less, context)
-            for name, choice in default_choices(nest, context, knobs, tile).items():
-                place = places[f"{name}{leader}"]
-                numbers[place] = sketch.knobs[place].choices.index(choice)
+    for number, leader in enumerate(sketch.knobs_of):
+        nest, less, context = sketch.nests[number], smaller.nests[number], contexts[number]
+        if number != leader or all(extent(a) == extent(b) for a, b in zip(nest.tile, less.tile)):
             continue
-        most = _most(nest, less, target)
-        if any(extent(a) != extent(b) for a, b in zip(nest.tile, less.tile)) and most:
-            place = places[f"tile{leader}"]
-            choices = sketch.knobs[place].choices
-            now = choices[numbers[place]]
-            most = tuple(map(min, most, now))
-            fitting = [n for n, c in enumerate(choices) if all(map(le, c, most))]
-            if now != most and fitting:
-                numbers[place] = max(fitting, key=lambda n: (choices[n][-1], choices[n]))
+        knobs = {knob.name: knob for knob in nest_knobs(nest, context)}
+        tile = _short(nest, less, context, knobs["tile"].choices)
+        for name, choice in default_choices(nest, context, knobs, tile).items():
+            place = places[f"{name}{leader}"]
+            numbers[place] = sketch.knobs[place].choices.index(choice)
     return replace(sketch, default=tuple(numbers))
 
 
-def _most(nest: NestSketch, smaller: NestSketch, target: Target) -> Choice:
-    """The greatest tile of a nest that also runs at smaller sizes. Of rows alone it has two
-    vectors, or as many as are a small part: the last tile computes again what the one before it
-    has. Tiles of what rows do not share, as of pools, have no more rows than there are then."""
-    if len(nest.tile) == 1 and (nest.nest.reducer is None or nest.vector in nest.nest.reduce):
-        return (max(_SHORT * lanes(nest.nest, target), extent(nest.tile[0]) // _TILES),)
-    if len(nest.tile) > 1 and nest.nest.reducer is not None and not has_reuse(nest.nest):
-        *rows, _ = map(extent, smaller.tile)
-        return (*rows, extent(nest.tile[-1]))
-    return ()
+def _short(
+    nest: NestSketch, smaller: NestSketch, context: NestContext, choices: Sequence[Choice]
+) -> Choice:
+    """The tile of a nest that also runs at smaller sizes. Of rows alone it has two vectors, or as
+    many as are a small part: the last tile computes again what the one before it has. Tiles of
+    what rows do not share, as of pools, have no more rows than there are then."""
+    now, most = best_tile(nest, context), tuple(map(extent, nest.tile))
+    if has_reuse(nest.nest):
+        return best_tile_between(nest, smaller, context)
+    if len(nest.tile) > 1 and nest.nest.reducer is not None:
+        most = (*map(extent, smaller.tile[:-1]), most[-1])
+    elif len(nest.tile) == 1 and (nest.nest.reducer is None or nest.vector in nest.nest.reduce):
+        most = (max(_SHORT * context.lanes(nest.nest), most[0] // _TILES),)
+    most = tuple(map(min, most, now))
+    fitting = [c for c in choices if all(map(le, c, most))]
+    return max(fitting, key=lambda c: (c[-1], c), default=now)
 
 
 def _part(known: Dim, size: int) -> int:

@@ -19,7 +19,7 @@ from loopwright.schedule.rewrites.chain_at_blocks import chain_at_blocks, chain_
 from loopwright.schedule.space import default_sketch
 from tests.codegen.test_build import assert_configs_equal_oracle
 from tests.sketches import derived, random_configs
-from tests.targets import AVX2_SMALL, HERE
+from tests.targets import AVX2_SMALL, AVX512_LARGE, HERE
 
 SMALL = replace(HERE, l1_bytes=4 << 10, l2_bytes=8 << 10)
 """A machine whose cache does not hold the scores of a few places."""
@@ -178,6 +178,18 @@ def test_tiles_along_open_rows_are_short():
     assert {value for name, value in alone if name.startswith("tile")} == {(32,)}
     same, alone = tiles(across, 512)
     assert same == alone
+
+
+def test_tiles_across_open_places_are_narrow():
+    n = lw.dim("n", 1, 600)
+    workload = lw.workload(ops.attention(*(lw.tensor(name, (8, n, 64)) for name in "QKV")))
+    sketch = default_for_smaller(workload, AVX512_LARGE, Numerics.STANDARD, {"n": 512})
+    alone = default_sketch(workload.at(n=512), AVX512_LARGE, Numerics.STANDARD)
+
+    def width(sketch):
+        return dict(sketch.at(sketch.default).values)["tile0"][-1]
+
+    assert width(sketch) < width(alone)
 
 
 def test_a_chain_of_open_length_is_right_at_other_lengths():
