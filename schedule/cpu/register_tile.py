@@ -59,10 +59,14 @@ def best_tile_score(sketch: NestSketch, context: NestContext) -> float:
 
 def best_tile_between(sketch: NestSketch, smaller: NestSketch, context: NestContext) -> Choice:
     """The register tile that is the best on average at the sizes between those of two sketches of
-    one structure: a wide one computes many elements twice at most of them."""
-    within = set(register_tiles(smaller, context))
+    one structure: a wide one computes many elements twice at most of them. Of sums of any length
+    it leaves room for the vectors of another step: LLVM interleaves two, and would keep
+    accumulators in memory."""
     less = set(register_tiles(smaller, context))
     tiles = [tile for tile in register_tiles(sketch, context) if tile in less]
+    if any(extent(a) != extent(b) for a, b in zip(sketch.reduce, smaller.reduce, strict=True)):
+        lanes = context.lanes(sketch.nest)
+        tiles = [t for t in tiles if free_registers(t, sketch, context) >= -(-t[-1] // lanes)]
     if not tiles or sketch.scan is not None or sketch.nest.sparse is not None:
         return best_tile(sketch, context)
     judge = _Judge.of(replace(sketch, order=()), context)
