@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -66,24 +65,9 @@ def share():
     pool = sys.modules.get("loopwright.graph.open.step_pool")
     if pool is not None:
         pool.WORTH = sys.maxsize
-    operators = sys.modules.get("torch._ops")
-    if operators is not None:
-        operators.Callable = _Called
     exporter = sys.modules.get("torch._export.utils")
     if exporter is not None:
         _replace(exporter, "_materialize_cpp_cia_ops", functools.cache)
-
-
-class _Called(Callable):
-    """`Callable` for torch, of whose annotations an export evaluates 23,000: a fifth of its time
-    goes into making `Callable[…]` of each."""
-
-    def __class_getitem__(cls, _):
-        return cls
-
-    @classmethod
-    def __subclasshook__(cls, other):
-        return issubclass(other, Callable)
 
 
 def _replace(owner, name, wrapper):
