@@ -56,7 +56,7 @@ _TIMED = 0.95  # nor those that are kept.
 _SAMPLED = 24  # sizes at which all candidates are measured
 _LEARNED = 48  # further ones of those that were given, at which those that are kept are
 _MOST_KEPT = 8
-_WORTH = 0.004  # least gain in the mean logarithm of time for which one more program is kept
+_WORTH = 0.002  # least gain in the mean logarithm of time for which one more program is kept
 _SMALL = 20_000_000  # operations from which on one thread alone is not tried
 
 

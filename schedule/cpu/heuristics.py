@@ -27,7 +27,7 @@ class CpuHeuristics:
     sliding_cost: float = 0.2
     """Cost of vectors that slide over a window: half of them straddle cache lines."""
     transpose_cost: float = 1.5
-    """Cost of an element that is transposed as it is copied or stored."""
+    """Cost of an element that is transposed as it is stored."""
     turned_cost: float = 0.8
     """Cost of an element that is copied, some vectors at a time, for tiles that lie across it."""
     missed_line_factor: float = 4.0
