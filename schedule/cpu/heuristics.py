@@ -27,11 +27,13 @@ class CpuHeuristics:
     sliding_cost: float = 0.2
     """Cost of vectors that slide over a window: half of them straddle cache lines."""
     transpose_cost: float = 1.5
-    """Cost of an element that is transposed as it is stored."""
+    """Cost of an element that is transposed as it is copied or stored."""
     turned_cost: float = 0.8
-    """Cost of an element that is copied, some vectors at a time, for tiles that lie across it."""
+    """Cost of an element that is copied, a whole line at a time, for tiles that lie across it."""
     missed_line_factor: float = 4.0
     """Times that where its line has left the cache before the next one."""
+    page_bytes: int = 4096
+    """Lines a multiple of this apart share a set of the first-level cache."""
     strided_elements: int = 4
     """A vector of elements so far apart is loads and a shuffle."""
     strided_cost: float = 0.4

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from loopwright.dsl.dtypes import item_bytes
+from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Index
 from loopwright.dsl.scans import Scan
 from loopwright.dsl.workload import tensor_bytes
@@ -173,8 +174,7 @@ def _vector_cost(nest: Nest, axis: Index, context: NestContext) -> float:
                 if step in range(2, CPU.strided_elements + 1) and step
                 else CPU.gather_cost
             )
-            turned = CPU.turned_cost * context.lanes(nest) / uses(nest, read)
-            copied = 0.0 if constant else turned
+            copied = 0.0 if constant else _copy(nest, read, step, context) / uses(nest, read)
             cost += copied if packable(nest, read, axis, context) else apart
         elif step == 1 and any(axis in set(p.indices()) and len(p.terms) > 1 for p in read.index):
             cost += CPU.sliding_cost
@@ -206,6 +206,16 @@ def _streams_rows(nest: Nest, axis: Index, context: NestContext) -> bool:
         and any(a in indices(read) and packable(nest, read, a, context) for a in wide)
         for read in nest.reads()
     )
+
+
+def _copy(nest: Nest, read: Read, step: int | None, context: NestContext) -> float:
+    """The cost of a vector of a copy whose vectors stand across such steps. Where a reduction goes
+    along the lines of the operand, whole ones are turned. Elsewhere lines that are a multiple of a
+    page apart drive each other out of the nearest cache before the next element."""
+    if any(stride(read.tensor, read.index, k) == 1 for k in nest.reduce):
+        return CPU.turned_cost * context.lanes(nest)
+    paged = step and step * item_bytes(read.dtype) % CPU.page_bytes == 0
+    return CPU.transpose_cost * context.lanes(nest) * (CPU.missed_line_factor if paged else 1)
 
 
 def _scatter(nest: Nest, size: int, context: NestContext) -> float:
