@@ -32,12 +32,12 @@ class CpuHeuristics:
     """Cost of an element that is copied, a whole line at a time, for tiles that lie across it."""
     missed_line_factor: float = 4.0
     """Times that where its line has left the cache before the next one."""
-    page_bytes: int = 4096
-    """Lines a multiple of this apart share a set of the first-level cache."""
     strided_elements: int = 4
     """A vector of elements so far apart is loads and a shuffle."""
     strided_cost: float = 0.4
     """Cost of such a vector, for each element from one to the next."""
+    page_bytes: int = 4096
+    """Lines a multiple of this apart share a set of the first-level cache."""
     imbalance: float = 1.03
     """A thread may have so many times its even share, for larger blocks."""
     panel_copy_rows: int = 4

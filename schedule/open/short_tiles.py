@@ -73,9 +73,9 @@ def _short(
     """The tile of a nest that also runs at smaller sizes. Of rows alone it has two vectors, or as
     many as are a small part: the last tile computes again what the one before it has. Tiles of
     what rows do not share, as of pools, have no more rows than there are then."""
-    now, most = best_tile(nest, context), tuple(map(extent, nest.tile))
     if has_reuse(nest.nest):
         return best_tile_between(nest, smaller, context)
+    now, most = best_tile(nest, context), tuple(map(extent, nest.tile))
     if len(nest.tile) > 1 and nest.nest.reducer is not None:
         most = (*map(extent, smaller.tile[:-1]), most[-1])
     elif len(nest.tile) == 1 and (nest.nest.reducer is None or nest.vector in nest.nest.reduce):

@@ -8,26 +8,12 @@ import pytest
 
 import loopwright as lw
 from loopwright.dsl.errors import NotationError, RangeError, ShapeError
+from tests.graph.open_nets import model_of, random
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.reference")
-helper, numpy_helper, T = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+helper = onnx.helper
 pytestmark = pytest.mark.onnx
-
-
-def model_of(nodes, inputs, outputs, weights=()):
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(n, T.FLOAT, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info(n, T.FLOAT, None) for n in outputs],
-        [numpy_helper.from_array(x, n) for n, x in weights],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 @pytest.fixture(scope="module")

@@ -23,28 +23,14 @@ from loopwright.graph.open.steps import StepCompiler, StepJob
 from loopwright.graph.tuning.search import Searched
 from loopwright.schedule.open.family import Family
 from tests.explore.synthetic import MadeUp
+from tests.graph.open_nets import model_of, random
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.reference")
-helper, numpy_helper, T = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+helper = onnx.helper
 pytestmark = pytest.mark.onnx
 
 SIZES = (1, 2, 3, 5, 16, 17, 40)
-
-
-def model_of(nodes, inputs, outputs, weights=()):
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(n, T.FLOAT, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info(n, T.FLOAT, None) for n in outputs],
-        [numpy_helper.from_array(x, n) for n, x in weights],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def sentences():
