@@ -84,16 +84,18 @@ def _copied(
     lane, lets = var("lane"), []
     number = Linear(((lane, 1),))
     lanes = [(lane, tile, "vectorized" if steps[packed.axis] == 1 else "serial")]
-    if along is not None:
-        item = item_bytes(packed.tensor.dtype)
-        line = min(LINE // item, 1 << (extent(along).bit_length() - 1))
+    item = item_bytes(packed.tensor.dtype)
+    line = LINE // item
+    if along is not None and extent(along) < line:
+        lanes.append(loops.pop(along))
+    elif along is not None:
         first, begin, within = (var(f"{along}.{x}") for x in ("tile", "base", "lane"))
         lets = [Let(begin, Linear(((first, line),)), extent(along) - line)]
         inner[along] = Linear(((begin, 1), (within, 1)))
         del loops[along]  # the innermost one now
         loops[along] = first, ceildiv(extent(along), line), "serial"
         lanes.append((within, line, "serial"))
-        if packed.tensor.dtype == "float32" and line >= _ROWS:
+        if packed.tensor.dtype == "float32":
             row, part, rows = var("row"), var(f"{along}.part"), np.minimum(tile & -tile, _ROWS)
             width = min(line, target.lanes(item))
             number = Linear(((lane, rows), (row, 1)))

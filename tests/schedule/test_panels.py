@@ -1,5 +1,6 @@
 """Copies of operands for register tiles that lie across their cache lines."""
 
+import numpy as np
 import pytest
 
 import loopwright as lw
@@ -39,3 +40,11 @@ def test_panels_are_copied_by_whole_cache_lines(name):
     lanes = target.lanes(4)
     assert f"vector for w_packed.k.lane < {lanes}:" in tree
     assert f"unrolled for w_packed.k.part < {16 // lanes}:" in tree
+
+
+def test_sums_of_any_length_along_lines_are_right_at_every_length():
+    n, rng = lw.dim("n", 1, 40), np.random.default_rng(0)
+    library = lw.build(lw.workload(ops.dense(lw.tensor("x", (70, n)), lw.tensor("w", (60, n)))))
+    for length in (1, 3, 4, 8, 15, 16, 17, 40):
+        x, w = (rng.standard_normal((rows, length)).astype("float32") for rows in (70, 60))
+        np.testing.assert_allclose(library(x, w), x @ w.T, rtol=1e-4, atol=1e-4)
