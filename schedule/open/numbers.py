@@ -54,16 +54,11 @@ def _is_hint(part: Any) -> bool:
 
 
 def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    """A tree of one config without its numbers, and these, in a fixed order."""
-    found: list[int] = []
-
-    def number(value: int) -> int:
-        found.append(value)
-        return value
-
-    visit = _Visit(number)
-    visit(tree)
-    return tuple(visit.tokens), tuple(found)
+    """A tree of one config without its numbers, and these, in a fixed order. Terms that are 0
+    are none."""
+    reader = _Reader()
+    reader.read(tree)
+    return tuple(reader.tokens), tuple(reader.numbers)
 
 
 def loads(kind: Sequence[Any]) -> list[Any]:
@@ -81,7 +76,7 @@ def with_numbers(
     def number(value: int) -> Any:
         return numbers.get(next(place), value)
 
-    changed: Tree = _Visit(number, prune=True, clamped=clamped)(tree)
+    changed: Tree = _Rebuild(number, prune=True, clamped=clamped)(tree)
     return changed
 
 
@@ -93,7 +88,7 @@ def over(tree: Tree, parts: Mapping[str, Formula]) -> Tree:
             return x
         return parts.get(x.args[0], x) if x.op == "dim" else x.rebuilt(number)
 
-    made: Tree = _Visit(number)(tree)
+    made: Tree = _Rebuild(number)(tree)
     return made
 
 
@@ -112,86 +107,131 @@ def at_sizes(tree: Tree, sizes: Mapping[str, np.ndarray[Any, Any]]) -> Tree:
                 )
         return evaluated(x, sizes)
 
-    made: Tree = _Visit(number)(tree)
+    made: Tree = _Rebuild(number)(tree)
     return made
 
 
-class _Visit:
-    """Goes over a tree, notes its structure as `tokens`, and changes its numbers.
+class _Reader:
+    """Notes the structure of a tree as `tokens`, and its `numbers`.
 
     A constant that is a whole number is one as well, or one over it: extents stand in predicates
-    and means. Where it changes, it becomes the value of an index expression.
+    and means.
     """
+
+    def __init__(self) -> None:
+        self.tokens: list[Any] = []
+        self.numbers: list[int] = []
+        self._order: dict[Var, int] = {}
+
+    def read(self, x: Any) -> None:
+        kind = type(x)
+        if kind is int or kind is Formula:
+            self.tokens.append(int)
+            self.numbers.append(x)
+        elif kind is tuple:
+            kept = [y for y in x if not _is_hint(y)]
+            self.tokens.append(len(kept))
+            for y in kept:
+                self.read(y)
+        elif kind is Linear:
+            terms = [(t, n) for t, c in x.terms if (n := _of_one(c))]
+            self.tokens.append(len(terms))
+            for term, coefficient in terms:
+                self.read(term)
+                self.read(coefficient)
+            self.read(x.const)
+        elif kind is Var:
+            self.tokens.append((x.name, self._order.setdefault(x, len(self._order))))
+        elif kind is Load:
+            self.tokens += Load, CLAMPED if x.clamped else PLAIN
+            self.read(x.buffer)
+            self.read(x.index)
+        elif kind is Const:
+            self._constant(x)
+        elif names := _fields(kind):
+            self.tokens.append(kind)
+            if isinstance(x, Expr) and kind is not Position:
+                self._expression(x, names)
+            else:
+                for name in names:
+                    self.read(getattr(x, name))
+        elif isinstance(x, (np.ndarray, np.integer)):
+            self.read(_of_one(x))
+        else:
+            self.tokens.append(x)
+
+    def _expression(self, x: Expr, names: tuple[str, ...]) -> None:
+        inside = children(x)
+        if isinstance(x, Gather):
+            self.tokens.append(tuple(at is None for at in x.at))
+            self.read(x.shape)
+        else:
+            for name in names:
+                value = getattr(x, name)
+                if not any(value is child for child in inside):
+                    self.tokens.append(value)
+        for child in inside:
+            self.read(child)
+
+    def _constant(self, x: Const) -> None:
+        number, over = _whole(x)
+        if number is None:
+            self.tokens.append((x.value, x.type))
+        else:
+            self.tokens.append((Const, over, x.type))
+            self.numbers.append(number)
+
+
+def _of_one(column: Any) -> Any:
+    """The number of a column of one config."""
+    return int(np.ravel(column)[0]) if isinstance(column, (np.ndarray, np.integer)) else column
+
+
+def _whole(x: Const) -> tuple[int | None, bool]:
+    """The whole number that a constant is, or with True the one that it is one over; None where
+    it is neither."""
+    if not isinstance(x.value, bool) and abs(x.value) < 1 << 31 and x.value == int(x.value):
+        return int(x.value), False
+    return reciprocal(x.value), True
+
+
+class _Rebuild:
+    """Makes a tree anew with other numbers, met in the order of `structure`. A constant that
+    changes becomes the value of an index expression."""
 
     def __init__(self, number: Number, prune: bool = False, clamped: Collection[int] = ()) -> None:
         self.number, self.prune, self.clamped = number, prune, clamped
         self._load = itertools.count()
-        self.tokens: list[Any] = []
-        self._order: dict[Var, int] = {}
 
     def __call__(self, x: Any) -> Any:
         kind = type(x)
-        if kind is int:
-            self.tokens.append(int)
+        if kind is int or kind is Formula or kind is np.ndarray:
             return self.number(x)
         if kind is tuple:
-            hints = [_is_hint(y) for y in x]
-            self.tokens.append(len(x) - sum(hints))
-            parts = tuple([y if hint else self(y) for y, hint in zip(x, hints)])
+            parts = tuple([y if _is_hint(y) else self(y) for y in x])
             return tuple(y for y in parts if not _never_runs(y)) if self.prune else parts
         if kind is Linear:
-            self.tokens.append(len(x.terms))
             return Linear(tuple([(self(t), self(c)) for t, c in x.terms]), self(x.const))
-        if kind is Var:
-            self.tokens.append((x.name, self._order.setdefault(x, len(self._order))))
-            return x
-        if kind is Formula or kind is np.ndarray:
-            return self.number(x)
         if kind is Load:
-            self.tokens += Load, CLAMPED if x.clamped else PLAIN
             clamped = (next(self._load) in self.clamped) or x.clamped
             return Load(self(x.buffer), self(x.index), clamped)
-        if names := _fields(kind):
-            if isinstance(x, Expr) and kind is not Position:
-                return self._expression(x)
-            self.tokens.append(kind)
-            return kind(*[self(getattr(x, name)) for name in names])
-        if isinstance(x, np.integer):
-            return self(int(x))
-        self.tokens.append(x)
-        return x
-
-    def _expression(self, x: Expr) -> Expr:
-        if isinstance(x, Const):
+        if kind is Const:
             return self._constant(x)
-        self.tokens.append(type(x))
-        if isinstance(x, Gather):
-            self.tokens.append(tuple(at is None for at in x.at))
-            shape = self(x.shape)
+        if kind is Var or not (names := _fields(kind)):
+            return x
+        if isinstance(x, Expr) and kind is not Position:
+            shape = self(x.shape) if isinstance(x, Gather) else ()
             made = rebuild(x, self)
-            assert isinstance(made, Gather)
-            return replace(made, shape=shape)
-        inside = children(x)
-        for name in _fields(type(x)):
-            value = getattr(x, name)
-            if not any(value is child for child in inside):
-                self.tokens.append(value)
-        return rebuild(x, self)
+            return replace(made, shape=shape) if isinstance(made, Gather) else made
+        return kind(*[self(getattr(x, name)) for name in names])
 
     def _constant(self, x: Const) -> Expr:
-        whole = not isinstance(x.value, bool) and abs(x.value) < 1 << 31
-        if whole and x.value == int(x.value):
-            self.tokens.append((Const, x.type))
-            value = self.number(int(x.value))
-            return x if isinstance(value, int) else _value(value, x.type)
-        divisor = reciprocal(x.value)
-        if divisor is None:
-            self.tokens.append((x.value, x.type))
+        whole, over = _whole(x)
+        value = whole if whole is None else self.number(whole)
+        if value is None or isinstance(value, int):
             return x
-        self.tokens.append((Const, "1 /", x.type))
-        value = self.number(divisor)
-        one = Const(1.0, x.type)
-        return x if isinstance(value, int) else Binary("div", one, _value(value, x.type))
+        made = _value(value, x.type)
+        return Binary("div", Const(1.0, x.type), made) if over else made
 
 
 def _fields(kind: Any) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ class _Opening(Unification):
         super().__init__(workload.dims, made_for, chosen, known=known)
 
     def program(self) -> OpenProgram:
-        own = self._lowered(self.made_for)
+        own = self._lowered(self.made_for).row(0, prune=False)
         box = self.unified([*self.seen.forms.values()])
         tree = with_numbers(own, box.formulas, self.clamped)
         if not holds(at_sizes(without_hints(tree), grid(box.dims))):
@@ -197,14 +197,13 @@ class _Opening(Unification):
         return fits
 
     def _lowered(self, sizes: Mapping[str, int]) -> Tree:
-        """The tree of the config at some sizes, loops that do not run included."""
+        """The batched tree of the config at some sizes, loops that do not run included."""
         sketch = self.seen.at(sizes, self.sketch)
         check_values(sketch, self.target, self.config)
         nests = tuple(replace(n, cut=k not in self.open_sums) for k, n in enumerate(sketch.nests))
         sketch = replace(sketch, nests=nests)
         values = {name: tuple(choice) for name, choice in self.config.values}
-        made = lower_columns(sketch, self.target, values, 1)
-        return made.row(0, prune=False)
+        return lower_columns(sketch, self.target, values, 1)
 
     def _open_sums(self, dims: tuple[Dim, ...]) -> set[int]:
         """The numbers of the nests whose sums have other lengths at other sizes. They are not cut
