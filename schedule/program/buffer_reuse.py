@@ -1,4 +1,4 @@
-"""Rows that are made in place: a rewrite of groups whose rows are long.
+"""Tensors of a group that take the place of others. Rows that are long are made in place:
 
     for row: E[i] = …; S += E[i]; O[row, i] = f(E[i], S)
      ↦  for row: O[row, i] = …; S += O[row, i]; O[row, i] = f(O[row, i], S)
@@ -8,10 +8,17 @@ of the result are waited for where nothing else is to be done. In a softmax over
 they are fetched while exponentials are computed. An element must not be changed twice: the last
 nest has tiles that divide its axis, and another nest the last elements, at least one of them: so
 there are as many nests for rows of any length.
+
+A block's tensor that is made when another is read no more takes the place of that one, so that the
+cache holds one of them:
+
+    for block: S[i, j] = …; for i: E[j] = f(S[i, j]); P[i, j] = g(E[j]); O[i] += P[i, j] * …
+     ↦  for block: S[i, j] = …; for i: E[j] = f(S[i, j]); S[i, j] = g(E[j]); O[i] += S[i, j] * …
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -29,12 +36,70 @@ _FEW = 16  # times as many elements are long enough for slow ones at the end
 
 
 def settled(group: FusionGroup) -> FusionGroup:
-    """The group with a long local row in the place of its result, if there is such a row."""
-    if group.tile_origins or not group.scratch:
-        return group
+    """The group with a long local row in the place of its result, if there is such a row, or with
+    tensors of its blocks in the place of others."""
+    if group.tile_origins:
+        return _shared(group)
     rows = _Rows(group)
     local = next(filter(rows.stands, group.scratch), None)
     return group if local is None else rows.with_result_for(local)
+
+
+def _shared(group: FusionGroup) -> FusionGroup:
+    """The group with each local tensor in the place of one before it that is read no more."""
+    for before, after in itertools.permutations(group.scratch, 2):
+        if _succeeds(group, before, after):
+            moved = _replaced(group, before, after)
+            kept = tuple(t for t in group.scratch if t is not after)
+            return _shared(replace(moved, scratch=kept))
+    return group
+
+
+def _succeeds(group: FusionGroup, before: Tensor, after: Tensor) -> bool:
+    """Return whether a tensor may take the place of one like it: its first nest comes after the
+    last one that touches that, and in a loop around both each has its own part of them."""
+    if (before.dtype, tensor_shape(before)) != (after.dtype, tensor_shape(after)):
+        return False
+    touched = [t for n in group.nests for t in (n.out, *(r.tensor for r in n.reads()))]
+    if any(t.name in (before.name, after.name) and t not in (before, after) for t in touched):
+        return False  # seen with merged axes
+    first, second = _touches(group, before), _touches(group, after)
+    return all(
+        number < later and all(_apart(loop, index, other) for loop in loops & around)
+        for number, loops, index in first
+        for later, around, other in second
+    )
+
+
+def _touches(
+    group: FusionGroup, tensor: Tensor
+) -> list[tuple[int, frozenset[Index], tuple[Affine, ...]]]:
+    """What writes or reads a tensor: the number of the nest, the loops inside of the group around
+    it, and the subscripts."""
+    found = []
+    for number, (nest, around) in enumerate(group.placed()):
+        loops = frozenset(around[len(group.outer) :])
+        writes = [(nest.out, at) for at in (nest.index, *(at for at, _ in nest.also))]
+        for touched, index in (*writes, *((r.tensor, r.index) for r in nest.reads())):
+            if touched is tensor:
+                found.append((number, loops, index))
+    return found
+
+
+def _apart(loop: Index, index: tuple[Affine, ...], other: tuple[Affine, ...]) -> bool:
+    """Return whether two elements are never the same in different iterations of a loop."""
+    return any(a.plain() == loop == b.plain() for a, b in zip(index, other))
+
+
+def _replaced(group: FusionGroup, before: Tensor, after: Tensor) -> FusionGroup:
+    def place(t: Tensor, index: tuple[Affine, ...]) -> tuple[Tensor, tuple[Affine, ...]]:
+        return (before if t is after else t), index
+
+    body = (
+        _replaced(p, before, after) if isinstance(p, FusionGroup) else p.relocated(place)
+        for p in group.body
+    )
+    return replace(group, body=tuple(body))
 
 
 class _Rows:
