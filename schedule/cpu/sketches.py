@@ -31,7 +31,7 @@ class CpuSketches:
 
     def __init__(self, variant: Variant, target: Target) -> None:
         self.variant, self.target, self.workload = variant, target, variant.workload
-        self.groups: tuple[FusionGroup, ...] = tuple(map(settled, variant.groups))
+        self.groups = settled(variant.workload, variant.groups)
         self._constants = constants_of(variant.workload, self.groups)
         self._placed = [p for group in self.groups for p in self._placed_in(group)]
         self._made: dict[tuple[int, int], _Option] = {}

@@ -26,7 +26,7 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target) -> Sketch:
     like = tuple(tuple(a.name for a in (*n.nest.axes, *n.nest.reduce)) for n in sketch.nests)
     for fills in (False, True):
         variant = derive(Named(workload), target, sketch.derivation, like, fills)
-        groups = tuple(map(settled, variant.groups))
+        groups = settled(variant.workload, variant.groups)
         placed = [pair for group in groups for pair in group.placed()]
         if len(placed) == len(sketch.nests):
             break

@@ -9,8 +9,8 @@ they are fetched while exponentials are computed. An element must not be changed
 nest has tiles that divide its axis, and another nest the last elements, at least one of them: so
 there are as many nests for rows of any length.
 
-A block's tensor that is made when another is read no more takes the place of that one, so that the
-cache holds one of them:
+A tensor that is made when another is read no more takes the place of that one, so that caches hold
+one of them:
 
     for block: S[i, j] = …; for i: E[j] = f(S[i, j]); P[i, j] = g(E[j]); O[i] += P[i, j] * …
      ↦  for block: S[i, j] = …; for i: E[j] = f(S[i, j]); S[i, j] = g(E[j]); O[i] += S[i, j] * …
@@ -25,8 +25,9 @@ from dataclasses import replace
 from loopwright.dsl.expr import Expr, Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.workload import tensor_bytes, tensor_shape
+from loopwright.dsl.workload import Workload, tensor_bytes, tensor_shape
 from loopwright.schedule.program.canonical import substitute_axes
+from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.program.plan import FusionGroup
 
@@ -35,9 +36,18 @@ _TILE = 64  # elements, of which a tile has a divisor
 _FEW = 16  # times as many elements are long enough for slow ones at the end
 
 
-def settled(group: FusionGroup) -> FusionGroup:
-    """The group with a long local row in the place of its result, if there is such a row, or with
-    tensors of its blocks in the place of others."""
+def settled(workload: Workload, groups: tuple[FusionGroup, ...]) -> tuple[FusionGroup, ...]:
+    """The groups of a workload, long local rows in the place of their result, and tensors in the
+    place of others that are read no more."""
+    groups = tuple(map(_made_in_place, groups))
+    kept = {t.name for t in workload.outputs} | constants_of(workload, groups)
+    kept |= {t.name for group in groups for t in group.all_scratch}
+    made = dict.fromkeys(n.out for group in groups for n in group.nests)
+    whole = FusionGroup((), groups, tuple(t for t in made if t.name not in kept))
+    return tuple(p for p in _shared(whole).body if isinstance(p, FusionGroup))
+
+
+def _made_in_place(group: FusionGroup) -> FusionGroup:
     if group.tile_origins:
         return _shared(group)
     rows = _Rows(group)
@@ -61,7 +71,7 @@ def _succeeds(group: FusionGroup, before: Tensor, after: Tensor) -> bool:
     if (before.dtype, tensor_shape(before)) != (after.dtype, tensor_shape(after)):
         return False
     touched = [t for n in group.nests for t in (n.out, *(r.tensor for r in n.reads()))]
-    if any(t.name in (before.name, after.name) and t not in (before, after) for t in touched):
+    if any(t.name == known.name and t is not known for t in touched for known in (before, after)):
         return False  # seen with merged axes
     first, second = _touches(group, before), _touches(group, after)
     return all(

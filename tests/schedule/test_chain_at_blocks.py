@@ -49,6 +49,21 @@ def masked():
     return ops.batch_matmul(ops.softmax(biased), tensor("v", 3, 30, 7))
 
 
+def scores_again():
+    scores = ops.batch_matmul(tensor("q", 3, 41, 8), tensor("kt", 3, 8, 30))
+    gated = ops.mul(ops.softmax(scores), scores)
+    return ops.batch_matmul(gated, tensor("v", 3, 30, 7))
+
+
+def reversed_scores():
+    """Shares made of the scores of a row from its end."""
+    b, i, j = lw.indices("b i j")
+    scores = ops.batch_matmul(tensor("q", 3, 41, 8), tensor("kt", 3, 8, 30))
+    shares, turned = ops.softmax(scores), lw.tensor("turned")
+    turned[b, i, j] = shares[b, i, j] + scores[b, i, 29 - j]
+    return ops.batch_matmul(turned, tensor("v", 3, 30, 7))
+
+
 def without_batches():
     scores = ops.matmul(tensor("q", 70, 6), tensor("k", 40, 6), transpose_b=True)
     return ops.matmul(ops.softmax(scores), tensor("v", 40, 9))
@@ -74,6 +89,8 @@ CASES = {
     "attention of one tensor": of_itself,
     "other queries than keys": crossed,
     "a mask": masked,
+    "scores that shares are multiplied by": scores_again,
+    "scores from their end": reversed_scores,
     "no batches": without_batches,
     "columns of values": columns_of_values,
     "two layers": two_layers,
@@ -115,6 +132,22 @@ def test_intermediate_results_have_the_rows_of_a_block():
     *_, blocks = chain_at_blocks(source, 16)
     assert [axis.extent for axis in blocks.outer] == [2, 4]
     assert {t.shape[0] for t in blocks.scratch} == {16}
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("attention", 1),
+        ("a mask", 1),
+        ("no batches", 1),
+        ("scores that shares are multiplied by", 2),
+        ("scores from their end", 2),
+    ],
+)
+def test_shares_take_the_place_of_scores_that_are_read_no_more(name, held):
+    first = derived(lw.space(lw.workload(CASES[name]()), SMALL).sketches, "chain_at_blocks")[0]
+    (blocks,) = (group for group in first.groups if group.tile_origins)
+    assert len([t for t in blocks.scratch if len(t.shape) > 1]) == held
 
 
 @pytest.mark.parametrize("heads", [1, 2])
