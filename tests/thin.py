@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from tests import exports
+from tests.exports import replace
+
 _SLOW = False
 _KEPT = 64  # feature programs, of a few megabytes each
 
@@ -56,25 +59,16 @@ def share():
     """Keep what does not depend on the test, as far as modules are loaded that compute it.
 
     These are feature programs, of which tests that search for one workload record the same, and
-    torch's list of its composite operators, which an export makes sixty times. Steps of open sizes
-    are compiled in this process: two others take three seconds to start, as long as all steps do.
+    what exports of torch make anew. Steps of open sizes are compiled in this process: two others
+    take three seconds to start, as long as all steps do.
     """
     features = sys.modules.get("loopwright.costmodel.features.representation")
     if features is not None:
-        _replace(features._Programs, "__missing__", _kept)
+        replace(features._Programs, "__missing__", _kept)
     pool = sys.modules.get("loopwright.graph.open.step_pool")
     if pool is not None:
         pool.WORTH = sys.maxsize
-    exporter = sys.modules.get("torch._export.utils")
-    if exporter is not None:
-        _replace(exporter, "_materialize_cpp_cia_ops", functools.cache)
-
-
-def _replace(owner, name, wrapper):
-    """Wrap a function where it is, once."""
-    function = getattr(owner, name)
-    if not hasattr(function, "__wrapped__"):
-        setattr(owner, name, wrapper(function))
+    exports.keep()
 
 
 def _kept(record):
