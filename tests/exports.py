@@ -32,7 +32,7 @@ def replace(owner, name, wrapper):
 
 
 def _same_parts(parts):
-    """`_get_decomp_for_cia`, which makes a function of an operator that has no kernel of Python."""
+    """`_get_decomp_for_cia`, which makes a function of an operator without a kernel of Python."""
     from torch._C import DispatchKey
 
     made = functools.cache(parts)

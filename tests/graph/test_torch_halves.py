@@ -187,9 +187,9 @@ def test_results_of_float32_may_come_of_halves_at_open_sizes_too():
                 y = y + self.norm(self.linear(y))
                 return y.softmax(-1) @ y.mT, y.mean(1)
 
-    net, n = Autocast().eval(), lw.dim("n", 1, 20)
+    net, n = Autocast().eval(), lw.dim("n", 1, 5)
     built = lw.build_model(net, (lw.tensor("x", (2, n, 8)),), threads=1)
-    for size in (1, 2, 7, 20):
+    for size in (1, 2, 4, 5):
         x = drawn(2, size, 8, dtype=torch.float32)
         for found, expected in zip(built(x), net(x), strict=True):
             assert found.dtype == expected.dtype

@@ -251,13 +251,11 @@ _EITHER = (False, True)
 _ORDERS = (0, 0.5, 1, 2, 2.5, 3, 4, -1, -math.inf, math.inf)
 
 
-@pytest.mark.sampled(0.5)
-@pytest.mark.parametrize("name", _NORMS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_norms_sum_powers_of_halves_in_float32(name, dtype):
+def test_norms_sum_powers_of_halves_in_float32(dtype):
     x = torch.rand(8, 64).to(dtype) * 100 + 100  # cubes are beyond 65504
     x[0, 3] = 0
-    check(_NORMS[name], x)
+    check(lambda x: {name: norms(x) for name, norms in _NORMS.items()}, x)
 
 
 @pytest.mark.sampled(0.5)
