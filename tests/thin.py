@@ -38,21 +38,32 @@ def _parts(case):
 
 @contextlib.contextmanager
 def unoptimized():
-    """Let LLVM compile without optimizing, where what compiles is loaded: half the time."""
-    module = sys.modules.get("loopwright.codegen.tvm_target")
-    if module is None:  # a test that imports it meanwhile compiles in full
-        yield
-        return
-    made = module._tvm_target
+    """Let LLVM and the C compiler optimize nothing, where what compiles is loaded: half the time.
+    What a test imports meanwhile compiles in full."""
+    with pytest.MonkeyPatch.context() as patch:
+        if (module := sys.modules.get("loopwright.codegen.tvm_target")) is not None:
+            made = module._tvm_target
 
-    def quick(triple, mcpu, features, optimized=True):
-        return made(triple, mcpu, features, optimized=False)
+            def quick(triple, mcpu, features, optimized=True):
+                return made(triple, mcpu, features, optimized=False)
 
-    module._tvm_target = quick
-    try:
+            patch.setattr(module, "_tvm_target", quick)
+        for name in ("loopwright.codegen.library.plan", "loopwright.codegen.c.source"):
+            if name in sys.modules:
+                patch.setattr(sys.modules[name], "find_compiler", _quick_compiler)
         yield
-    finally:
-        module._tvm_target = made
+
+
+def _quick_compiler(triple=None):
+    """The C compiler, which does not optimize plans of networks and kernels in C."""
+    linker = sys.modules["loopwright.codegen.library.linker"]
+
+    class Quick(linker.Compiler):
+        def run(self, *words):
+            return super().run(*("-O0" if word in ("-O2", "-O3") else word for word in words))
+
+    found = linker.find_compiler(triple)
+    return Quick(found.command, found.identity)
 
 
 def share():
