@@ -100,8 +100,8 @@ def test_means_of_images_grow_to_their_size_where_some_fit_on_the_stack():
         means = x.mean((2, 3), keepdim=True)
         return torch.cat([x, F.interpolate(means, size=x.shape[2:], mode="bilinear")], 1)
 
-    sizes = [{"h": h, "w": w} for h, w in ((4, 4), (24, 24), (20, 24), (24, 4), (21, 22))]
-    check(beside, (2, 4, lw.dim("h", 4, 24), lw.dim("w", 4, 24)), sizes)
+    sizes = [{"h": h, "w": w} for h, w in ((4, 4), (64, 6), (60, 5), (64, 4), (21, 6))]
+    check(beside, (2, 4, lw.dim("h", 4, 64), lw.dim("w", 4, 6)), sizes)
 
 
 def test_rows_are_padded_to_a_multiple_and_cut_again():

@@ -334,9 +334,9 @@ def test_functions_that_torch_traces_for_one_size_have_any():
             rows = F.adaptive_avg_pool2d(x, (None, 1)), F.adaptive_max_pool2d(x, (1, None))
             return mean, most, *rows, x * torch.linspace(-1, 2, n)
 
-    n = lw.dim("n", 1, 13)
+    n = lw.dim("n", 1, 7)
     built = lw.build_model(Net(), (lw.tensor("x", (1, 2, 5, n)),), threads=1)
-    for size in (1, 2, 3, 7, 12, 13):
+    for size in (1, 2, 3, 6, 7):
         x = torch.randn(1, 2, 5, size)
         x[0, 0, 0, 0] = torch.inf  # of the first windows alone
         torch.testing.assert_close(built(x), Net()(x), rtol=1e-5, atol=1e-6)
