@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from tests import exports
+from tests.exports import replace
+
 _SLOW = False
 _KEPT = 64  # feature programs, of a few megabytes each
 
@@ -35,46 +38,48 @@ def _parts(case):
 
 @contextlib.contextmanager
 def unoptimized():
-    """Let LLVM compile without optimizing, where what compiles is loaded: half the time."""
-    module = sys.modules.get("loopwright.codegen.tvm_target")
-    if module is None:  # a test that imports it meanwhile compiles in full
-        yield
-        return
-    made = module._tvm_target
+    """Let LLVM and the C compiler optimize nothing, where what compiles is loaded: half the time.
+    What a test imports meanwhile compiles in full."""
+    with pytest.MonkeyPatch.context() as patch:
+        if (module := sys.modules.get("loopwright.codegen.tvm_target")) is not None:
+            made = module._tvm_target
 
-    def quick(triple, mcpu, features, optimized=True):
-        return made(triple, mcpu, features, optimized=False)
+            def quick(triple, mcpu, features, optimized=True):
+                return made(triple, mcpu, features, optimized=False)
 
-    module._tvm_target = quick
-    try:
+            patch.setattr(module, "_tvm_target", quick)
+        for name in ("loopwright.codegen.library.plan", "loopwright.codegen.c.source"):
+            if name in sys.modules:
+                patch.setattr(sys.modules[name], "find_compiler", _quick_compiler)
         yield
-    finally:
-        module._tvm_target = made
+
+
+def _quick_compiler(triple=None):
+    """The C compiler, which does not optimize plans of networks and kernels in C."""
+    linker = sys.modules["loopwright.codegen.library.linker"]
+
+    class Quick(linker.Compiler):
+        def run(self, *words):
+            return super().run(*("-O0" if word in ("-O2", "-O3") else word for word in words))
+
+    found = linker.find_compiler(triple)
+    return Quick(found.command, found.identity)
 
 
 def share():
     """Keep what does not depend on the test, as far as modules are loaded that compute it.
 
     These are feature programs, of which tests that search for one workload record the same, and
-    torch's list of its composite operators, which an export makes sixty times. Steps of open sizes
-    are compiled in this process: two others take three seconds to start, as long as all steps do.
+    what exports of torch make anew. Steps of open sizes are compiled in this process: two others
+    take three seconds to start, as long as all steps do.
     """
     features = sys.modules.get("loopwright.costmodel.features.representation")
     if features is not None:
-        _replace(features._Programs, "__missing__", _kept)
+        replace(features._Programs, "__missing__", _kept)
     pool = sys.modules.get("loopwright.graph.open.step_pool")
     if pool is not None:
         pool.WORTH = sys.maxsize
-    exporter = sys.modules.get("torch._export.utils")
-    if exporter is not None:
-        _replace(exporter, "_materialize_cpp_cia_ops", functools.cache)
-
-
-def _replace(owner, name, wrapper):
-    """Wrap a function where it is, once."""
-    function = getattr(owner, name)
-    if not hasattr(function, "__wrapped__"):
-        setattr(owner, name, wrapper(function))
+    exports.keep()
 
 
 def _kept(record):

@@ -24,13 +24,26 @@ STRICT = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
 VARIED = sorted(WORKLOADS)[::6]
 
 
-def compiled(folder: Path, *flags: str) -> ctypes.CDLL:
-    """The sources of a folder as a shared object, loaded."""
-    sources = [*folder.glob("*.c"), folder / "runtime/base.c"]
-    out = folder / "made.so"
-    command = ["gcc", *STRICT, *flags, "-shared", "-fPIC", f"-I{folder}", f"-I{folder}/runtime"]
-    subprocess.run([*command, *sources, "-o", out, "-lm", "-pthread"], check=True)
-    return ctypes.CDLL(str(out))
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The sources of a folder as a shared object, loaded. The run-time, which is the same in all
+    folders, is compiled once."""
+    runtimes: dict[tuple[bytes, ...], Path] = {}
+
+    def load(folder: Path, *flags: str) -> ctypes.CDLL:
+        command = ["gcc", *STRICT, *flags, "-fPIC", f"-I{folder}", f"-I{folder}/runtime"]
+        parts = sorted((folder / "runtime").iterdir())
+        key = (*(p.read_bytes() for p in parts), *map(str.encode, flags))
+        if key not in runtimes:
+            runtimes[key] = tmp_path_factory.mktemp("runtime") / "base.o"
+            base = folder / "runtime/base.c"
+            subprocess.run([*command, "-c", base, "-o", runtimes[key]], check=True)
+        sources, out = folder.glob("*.c"), folder / "made.so"
+        ends = ["-o", out, "-lm", "-pthread"]
+        subprocess.run([*command, "-shared", *sources, runtimes[key], *ends], check=True)
+        return ctypes.CDLL(str(out))
+
+    return load
 
 
 def called(function, *arrays):
@@ -54,7 +67,7 @@ def arrays():
 
 
 @pytest.mark.parametrize("name", thinned(VARIED, 3))
-def test_an_exported_folder_computes_what_the_oracle_does(name, tmp_path):
+def test_an_exported_folder_computes_what_the_oracle_does(name, compiled, tmp_path):
     workload = WORKLOADS[name]()
     inputs = random_inputs(workload, np.random.default_rng(0))
     library = lw.build(workload, target="c", threads=2)
@@ -74,7 +87,7 @@ def test_the_source_names_what_is_computed_and_nothing_of_tvm(product):
     assert max(map(len, source.splitlines())) < 140
 
 
-def test_names_of_c_and_of_the_run_time_may_be_those_of_tensors(tmp_path):
+def test_names_of_c_and_of_the_run_time_may_be_those_of_tensors(compiled, tmp_path):
     names = ["float", "exp", "lw_check", "chunk", "status", "NAN", "größe", "M_PI"]
     tensors = [lw.tensor(name, (33, 40)) for name in names]
     out, (i, j) = lw.tensor("kernel_main_part1"), lw.indices("data with")
@@ -98,7 +111,7 @@ def test_the_folder_names_no_header_but_its_own_and_the_c_library_s(product, tmp
         assert "tvm" not in path.read_text().lower()
 
 
-def test_weights_are_sources_of_a_folder_where_they_are_bound(product, arrays, tmp_path):
+def test_weights_are_sources_of_a_folder_where_they_are_bound(product, arrays, compiled, tmp_path):
     a, w, c = arrays
     w[0, :4] = np.inf, -np.inf, -0.0, 1e-40
     folder = product.bind(W=w).export(tmp_path / "layer")

@@ -300,8 +300,9 @@ class TestLearning:
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(ModelError, match=r"nowhere\.json"):
-        load_model(tmp_path / "nowhere.json")
+    for load in (load_model, GBTModel.load):
+        with pytest.raises(ModelError, match=r"nowhere\.json: .*`loopwright model train`"):
+            load(tmp_path / "nowhere.json")
 
 
 def test_a_model_of_the_users_own_needs_no_more_than_the_contract():

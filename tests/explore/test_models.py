@@ -29,7 +29,7 @@ FEW = {"chains": 64, "steps": 2}
 )
 def test_a_named_model_drives_a_search_that_its_seed_decides(model, acquisition):
     schedule = Schedule(**FEW, acquisition=acquisition)
-    options = {"trials": 36, "records": None, "model": model, "schedule": schedule}
+    options = {"trials": 20, "records": None, "model": model, "schedule": schedule}
     one, again = (tune(matmul(), device=MadeUp(), seed=3, **options) for _ in range(2))
     assert [m.config for m in one.history] == [m.config for m in again.history]
     assert one.seconds <= cost(matmul_space().default)

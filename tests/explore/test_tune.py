@@ -31,7 +31,7 @@ QUICK = Schedule(chains=64, steps=2)
 
 def run(device, workload=None, **options):
     """A search with few chains and a small model, unless told otherwise."""
-    model = GBTModel(rounds=10)
+    model = GBTModel(rounds=4)
     settings = {"trials": 80, "records": None, "schedule": QUICK, "model": model, **options}
     return tune(workload or matmul(), device=device, **settings)
 

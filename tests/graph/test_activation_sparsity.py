@@ -47,7 +47,7 @@ def of_networks(path):
 def test_they_are_measured_inside_of_the_network_unless_that_is_not_wanted(net, tmp_path, sparse):
     model, x = net
     path = tmp_path / "r.db"
-    made = tune_model(model, (x,), trials=8, records=path, threads=2, sparse=sparse)
+    made = tune_model(model, (x,), trials=4, records=path, threads=2, sparse=sparse)
     found = [name for name in of_networks(path) if "activation_sparsity" in name.derivation.names]
     assert bool(found) == sparse
     torch.testing.assert_close(made(x), model(x).detach(), rtol=1e-4, atol=1e-5)

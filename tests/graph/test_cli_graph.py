@@ -68,10 +68,10 @@ def test_an_interrupted_search_of_open_axes_exports_what_was_found(here, monkeyp
 
 def test_a_model_is_tuned_built_and_run(here):
     said = _call(
-        "tune-model", "net.onnx", "--shape", "x=7,13", "--trials", "20", "--tasks", "1",
+        "tune-model", "net.onnx", "--shape", "x=7,13", "--trials", "4", "--tasks", "1",
         "--threads", "1", "-o", "tuned.so",
     )  # fmt: skip
-    assert "1 of 2 tasks, 20 trials" in said
+    assert "1 of 2 tasks, 4 trials" in said
     assert "saved      tuned.so" in said
     said = _call("tasks", "net.onnx", "--shape", "x=7,13", "--threads", "1")
     lines = [line.split() for line in said.splitlines() if line.strip()[:1].isdigit()]

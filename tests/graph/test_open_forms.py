@@ -39,7 +39,7 @@ def test_values_may_follow_a_size_that_no_axis_has():
         shares = (rows[:, None] + 1) * n // 3
         return x.sum(0) + shares[:, 0], shares, torch.full((4,), n), torch.tensor([1.0, 2.0]) * n
 
-    check(values, (lw.dim("n", 1, 40), 3), lengths(1, 2, 3, 16, 39, 40))
+    check(values, (lw.dim("n", 1, 9), 3), lengths(1, 2, 3, 8, 9))
 
 
 def test_a_size_of_one_has_the_steps_of_the_others():
@@ -47,8 +47,8 @@ def test_a_size_of_one_has_the_steps_of_the_others():
         y = F.relu(F.conv2d(x, torch.ones(4, 3, 3, 3), torch.arange(4.0), stride=2, padding=1))
         return y - y.mean((2, 3), keepdim=True)
 
-    sizes = [{"n": n, "h": h} for n, h in ((1, 1), (1, 2), (3, 1), (2, 3), (3, 16))]
-    built = check(halves, (lw.dim("n", 1, 3), 3, lw.dim("h", 1, 16), 8), sizes)
+    sizes = [{"n": n, "h": h} for n, h in ((1, 1), (1, 2), (2, 1), (2, 3), (2, 7))]
+    built = check(halves, (lw.dim("n", 1, 2), 3, lw.dim("h", 1, 7), 8), sizes)
     assert len(built.frames) == 1
 
 
@@ -57,7 +57,7 @@ def test_values_are_divided_by_a_size():
         n = x.shape[0]
         return x / n, torch.arange(n) / n, x.std(0), x.var(0, unbiased=False), x * (1.0 / n)
 
-    check(shares, (lw.dim("n", 2, 40), 3), lengths(2, 3, 4, 17, 32, 40))
+    check(shares, (lw.dim("n", 2, 9), 3), lengths(2, 3, 4, 7, 8, 9))
 
 
 def test_places_of_a_grid_of_two_open_sizes_are_a_result():
@@ -66,8 +66,8 @@ def test_places_of_a_grid_of_two_open_sizes_are_a_result():
         places = torch.meshgrid(rows, columns, indexing="ij")
         return (torch.stack(places, -1).reshape(-1, 2) + 0.5) * 8
 
-    sizes = [{"n": n, "m": m} for n, m in ((2, 2), (3, 7), (8, 8), (7, 8))]
-    check(centers, (1, 1, lw.dim("n", 2, 8), lw.dim("m", 2, 8)), sizes)
+    sizes = [{"n": n, "m": m} for n, m in ((2, 2), (3, 4), (5, 5), (4, 5))]
+    check(centers, (1, 1, lw.dim("n", 2, 5), lw.dim("m", 2, 5)), sizes)
 
 
 def test_what_begins_alike_at_all_sizes_is_a_result_of_the_size_of_the_call():
@@ -87,10 +87,10 @@ def test_two_tensors_are_padded_each_to_the_longer_one():
             return F.pad(x, (0, 0, 0, most - n)) + F.pad(y, (0, 0, 0, most - m))
 
     given = (
-        lw.tensor(name, (2, lw.dim(size, 1, 24), 4)) for name, size in (("x", "n"), ("y", "m"))
+        lw.tensor(name, (2, lw.dim(size, 1, 5), 4)) for name, size in (("x", "n"), ("y", "m"))
     )
     built = lw.build_model(Sums(), tuple(given), threads=1)
-    for n, m in ((1, 1), (24, 24), (24, 1), (1, 24), (12, 13), (13, 12)):
+    for n, m in ((1, 1), (5, 5), (5, 1), (1, 5), (3, 4), (4, 3)):
         x, y = torch.randn(2, n, 4), torch.randn(2, m, 4)
         torch.testing.assert_close(built(x, y), Sums()(x, y))
 
@@ -100,8 +100,8 @@ def test_means_of_images_grow_to_their_size_where_some_fit_on_the_stack():
         means = x.mean((2, 3), keepdim=True)
         return torch.cat([x, F.interpolate(means, size=x.shape[2:], mode="bilinear")], 1)
 
-    sizes = [{"h": h, "w": w} for h, w in ((4, 4), (24, 24), (20, 24), (24, 4), (21, 22))]
-    check(beside, (2, 4, lw.dim("h", 4, 24), lw.dim("w", 4, 24)), sizes)
+    sizes = [{"h": h, "w": w} for h, w in ((4, 4), (64, 6), (60, 5), (64, 4), (21, 6))]
+    check(beside, (2, 4, lw.dim("h", 4, 64), lw.dim("w", 4, 6)), sizes)
 
 
 def test_rows_are_padded_to_a_multiple_and_cut_again():
@@ -111,7 +111,7 @@ def test_rows_are_padded_to_a_multiple_and_cut_again():
         stacked = x[:, : n // 2 * 2].reshape(2, n // 2, 6)
         return padded.reshape(2, -1, 8, 3).softmax(2).reshape(2, -1, 3)[:, :n], stacked
 
-    built = check(windows, (2, lw.dim("n", 9, 300), 3), lengths(9, 15, 16, 17, 24, 33, 40, 299))
+    built = check(windows, (2, lw.dim("n", 9, 40), 3), lengths(9, 15, 16, 17, 24, 33, 40))
     assert len(built.frames) == 1
 
 
@@ -242,9 +242,9 @@ def test_the_size_of_a_head_may_be_open(dtype, is_causal):
         return made.float()
 
     built = lw.build_model(
-        Function(attended), (lw.tensor("x", (1, 2, 5, lw.dim("n", 2, 40))),), threads=1
+        Function(attended), (lw.tensor("x", (1, 2, 5, lw.dim("n", 2, 9))),), threads=1
     )
-    for n in (2, 3, 17, 40):
+    for n in (2, 3, 8, 9):
         x = torch.randn(1, 2, 5, n)
         off = 1e-4 if dtype == torch.float32 else 5e-3
         torch.testing.assert_close(built(x), attended(x), rtol=off, atol=off)
@@ -290,8 +290,8 @@ def test_an_axis_may_be_as_long_as_the_longer_one_of_two():
         most = max(x.shape)
         return F.pad(x, (0, most - x.shape[1])), x.new_zeros(most) + x.sum()
 
-    sizes = [{"a": a, "b": b} for a, b in ((1, 1), (1, 8), (8, 1), (3, 4), (8, 8), (7, 8))]
-    check(padded, (lw.dim("a", 1, 8), lw.dim("b", 1, 8)), sizes)
+    sizes = [{"a": a, "b": b} for a, b in ((1, 1), (1, 5), (5, 1), (3, 4), (5, 5), (4, 5))]
+    check(padded, (lw.dim("a", 1, 5), lw.dim("b", 1, 5)), sizes)
 
 
 def test_a_result_that_is_a_size_is_refused_with_a_remedy():
@@ -325,6 +325,6 @@ def test_an_image_of_open_size_is_turned(align, padding):
         grid = F.affine_grid(turn, x.shape, align_corners=align)
         return F.grid_sample(x, grid, padding_mode=padding, align_corners=align)
 
-    dims = lw.dim("h", 2, 9), lw.dim("w", 2, 9) if padding == "zeros" else 7
-    sizes = [{"h": 2, "w": 2}, {"h": 5, "w": 9}, {"h": 9, "w": 7}]
+    dims = lw.dim("h", 2, 5), lw.dim("w", 2, 5) if padding == "zeros" else 5
+    sizes = [{"h": 2, "w": 2}, {"h": 3, "w": 5}, {"h": 5, "w": 4}]
     check(turned, (1, 2, *dims), sizes)

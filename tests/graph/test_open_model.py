@@ -200,10 +200,10 @@ def test_extents_that_are_quotients_of_a_size_are_followed():
     ]
     weights = [("W", random(8, 3, 3, 3)), ("V", random(8, 8, 3, 3))]
     model = model_of(nodes, {"x": (1, 3, 16, "w")}, ("c", "y"), weights)
-    made = lw.build_model(model, dims={"w": (8, 60)}, threads=1)
+    made = lw.build_model(model, dims={"w": (8, 31)}, threads=1)
     assert isinstance(made, OpenModel)
     reference = onnx.reference.ReferenceEvaluator(model)
-    for w in (8, 9, 10, 11, 31, 60):
+    for w in (8, 9, 10, 11, 30, 31):
         x = random(1, 3, 16, w, seed=w)
         for got, wanted in zip(made(x), reference.run(None, {"x": x}), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
@@ -218,9 +218,9 @@ def test_results_may_have_a_frame_for_hundreds_of_samples():
     ]
     weights = [("W", random(4, 1, 200)), ("V", random(3, 4, 3))]
     model = model_of(nodes, {"x": (1, 1, "n")}, ("a", "y"), weights)
-    made = lw.build_model(model, dims={"n": (400, 3000)}, threads=1)
+    made = lw.build_model(model, dims={"n": (400, 1300)}, threads=1)
     reference = onnx.reference.ReferenceEvaluator(model)
-    for n in (400, 519, 520, 680, 2999, 3000):
+    for n in (400, 519, 520, 680, 1299, 1300):
         x = random(1, 1, n, seed=n)
         for got, wanted in zip(made(x), reference.run(None, {"x": x}), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
@@ -240,10 +240,10 @@ def test_a_program_of_torch_may_have_open_sizes():
             return {"y": torch.relu(y), "sum": y.sum(1)}
 
     net = Net().eval()
-    b, n = lw.dim("b", 2, 4), lw.dim("n", 2, 20)
+    b, n = lw.dim("b", 2, 3), lw.dim("n", 2, 7)
     factor = lw.tensor("factor", (12,))
     made = lw.build_model(net, (lw.tensor("x", (b, n, 12)), factor), threads=1)
-    for shape in ((2, 2), (3, 20), (4, 7)):
+    for shape in ((2, 2), (3, 7), (2, 5)):
         given = torch.randn(*shape, 12), torch.randn(12)
         with torch.no_grad():
             wanted = net(*given)
@@ -391,7 +391,7 @@ def test_a_model_of_which_nothing_was_measured_is_compiled_once(monkeypatch, tmp
     monkeypatch.setattr("loopwright.graph.tuning.open_sizes.build_open", built)
     path = tmp_path / "r.db"
     model = lw.tune_model(
-        sentences(), dims={"n": (1, 40)}, minutes=1e-3, threads=1, records=path, progress=False
+        sentences(), dims={"n": (2, 9)}, minutes=1e-3, threads=1, records=path, progress=False
     )
     assert len(made) == 1
     assert model.library is made[0].library
@@ -400,10 +400,10 @@ def test_a_model_of_which_nothing_was_measured_is_compiled_once(monkeypatch, tmp
 def test_the_command_line_builds_for_all_sizes(tmp_path):
     path, out = tmp_path / "net.onnx", tmp_path / "net.so"
     onnx.save(sentences(), path)
-    words = ["build", str(path), "--dim", "n=2:40", "-o", str(out), "--no-check"]
+    words = ["build", str(path), "--dim", "n=2:9", "-o", str(out), "--no-check"]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
-    assert "n: 2 to 40" in result.output
+    assert "n: 2 to 9" in result.output
     x = random(1, 7, 16)
     wanted = expected_of_sentences(x)[0]
     np.testing.assert_allclose(lw.load(out)(x)[0], wanted, rtol=2e-5, atol=2e-5)

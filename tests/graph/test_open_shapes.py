@@ -75,8 +75,8 @@ def test_open_images_grow_by_a_fraction(mode, how):
     nodes = [node("Resize", ["x", "", "scales"], ["y"], mode=mode, **how)]
     weights = [("scales", np.array([1, 1, 1.5], np.float32))]
     model = model_of(nodes, {"x": (1, 2, "w")}, ["y"], weights)
-    built = lw.build_model(model, dims={"w": (3, 24)}, threads=1)
-    check_at(built, model, [(1, 2, w) for w in (3, 4, 5, 11, 24)])
+    built = lw.build_model(model, dims={"w": (3, 11)}, threads=1)
+    check_at(built, model, [(1, 2, w) for w in (3, 4, 5, 10, 11)])
 
 
 @pytest.mark.parametrize(
@@ -334,9 +334,9 @@ def test_functions_that_torch_traces_for_one_size_have_any():
             rows = F.adaptive_avg_pool2d(x, (None, 1)), F.adaptive_max_pool2d(x, (1, None))
             return mean, most, *rows, x * torch.linspace(-1, 2, n)
 
-    n = lw.dim("n", 1, 13)
+    n = lw.dim("n", 1, 7)
     built = lw.build_model(Net(), (lw.tensor("x", (1, 2, 5, n)),), threads=1)
-    for size in (1, 2, 3, 7, 12, 13):
+    for size in (1, 2, 3, 6, 7):
         x = torch.randn(1, 2, 5, size)
         x[0, 0, 0, 0] = torch.inf  # of the first windows alone
         torch.testing.assert_close(built(x), Net()(x), rtol=1e-5, atol=1e-6)

@@ -40,8 +40,8 @@ def test_each_row_meets_the_matrices_of_its_experts(rows):
 
 def test_rows_of_open_number_meet_the_matrices_of_their_experts():
     network = Experts().eval()
-    built = build_model(network, (lw.tensor("x", (lw.dim("n", 1, 9), 8)),))
-    for n in (1, 2, 7, 9):
+    built = build_model(network, (lw.tensor("x", (lw.dim("n", 1, 5), 8)),))
+    for n in (1, 2, 4, 5):
         x = torch.randn(n, 8)
         with torch.no_grad():
             torch.testing.assert_close(built(x), network(x))

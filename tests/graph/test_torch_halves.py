@@ -97,11 +97,10 @@ def test_halves_that_are_written_to_one_place_are_summed_in_float32():
     assert_rounded_once(Function(sums), drawn(4, 3), places, drawn(40, 3))
 
 
-@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int64])
-def test_written_elements_are_averaged(own, dtype):
+def test_written_elements_are_averaged(dtype):
     def mean(x, i, u):
-        return x.scatter_reduce(0, i, u, "mean", include_self=own)
+        return [x.scatter_reduce(0, i, u, "mean", include_self=own) for own in (True, False)]
 
     x, u = (drawn(n, 3, dtype=torch.float32).mul(9).to(dtype) for n in (6, 40))
     i = torch.arange(120).reshape(40, 3) ** 2 % 5
@@ -187,9 +186,9 @@ def test_results_of_float32_may_come_of_halves_at_open_sizes_too():
                 y = y + self.norm(self.linear(y))
                 return y.softmax(-1) @ y.mT, y.mean(1)
 
-    net, n = Autocast().eval(), lw.dim("n", 1, 20)
+    net, n = Autocast().eval(), lw.dim("n", 1, 5)
     built = lw.build_model(net, (lw.tensor("x", (2, n, 8)),), threads=1)
-    for size in (1, 2, 7, 20):
+    for size in (1, 2, 4, 5):
         x = drawn(2, size, 8, dtype=torch.float32)
         for found, expected in zip(built(x), net(x), strict=True):
             assert found.dtype == expected.dtype
