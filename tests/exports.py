@@ -18,8 +18,9 @@ def keep():
         ("torch.export.decomp_utils", "_get_decomp_for_cia", _same_parts),
         ("torch.export.exported_program", "_override_composite_implicit_decomp", _at_once),
     ):
-        if module in sys.modules:
-            replace(sys.modules[module], name, wrapper)
+        owner = sys.modules.get(module)
+        if hasattr(owner, name):  # torch's own names may go
+            replace(owner, name, wrapper)
 
 
 def replace(owner, name, wrapper):
