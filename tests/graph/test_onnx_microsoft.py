@@ -224,6 +224,28 @@ def test_attention_of_one_input(mask):
     compare("Attention", arrays, known, order=order, **options)
 
 
+@pytest.mark.parametrize("mask", ["keys", "each query", "none"])
+def test_attention_takes_past_keys_and_gives_all(mask):
+    arrays = {"x": real(2, 3, 8), "past": real(2, 2, 2, 2, 4)}
+    known = {"w": real(8, 24) * 0.3, "b": real(24)}
+    shape = {"keys": (2, 5), "each query": (2, 3, 5)}.get(mask)
+    if shape is not None:
+        arrays["m"] = RNG.integers(0, 2, shape).astype(np.int32)
+    order = ["x", "w", "b", "" if shape is None else "m", "past"]
+    options = {"num_heads": 2, "results": 2, "unidirectional": 1}
+    compare("Attention", arrays, known, order=order, **options)
+
+
+@pytest.mark.parametrize("mask", [(2, 5), (2, 3, 5)])
+def test_attention_of_queries_takes_past_keys_and_gives_all(mask):
+    arrays = {"q": real(2, 3, 8), "k": real(2, 3, 8), "v": real(2, 3, 8)}
+    arrays |= {"m": RNG.integers(0, 2, mask).astype(np.int32)}
+    arrays |= {"pk": real(2, 2, 2, 4), "pv": real(2, 2, 2, 4)}
+    order = ["q", "k", "v", "", "m", "", "pk", "pv"]
+    options = {"num_heads": 2, "results": 3, "unidirectional": 1}
+    compare("MultiHeadAttention", arrays, order=order, **options)
+
+
 @pytest.mark.parametrize("given", [(), ("b",), ("m",), ("a",), ("b", "m", "a")])
 def test_attention_of_queries_keys_and_values(given):
     arrays = {"q": real(2, 3, 8), "k": real(2, 5, 8), "v": real(2, 5, 12)}

@@ -318,8 +318,8 @@ def _export(*args: Any, **how: Any) -> Any:
     import torch
 
     with fake_tensors_quiet(), without_graph(), warnings.catch_warnings():
-        # nn.LSTM keeps its weights in a list, too
-        warnings.filterwarnings("ignore", "The tensor attributes")
+        # nn.LSTM keeps its weights in a list, too, and others keep what they have computed
+        warnings.filterwarnings("ignore", "The tensor attribute")
         return torch.export.export(*args, **how)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -25,6 +26,14 @@ def quiet(least: int, *names: str) -> Iterator[None]:
 def fake_tensors_quiet() -> AbstractContextManager[None]:
     """Hide what torch says of operators that do not take some sizes: an error says it, too."""
     return quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
+
+
+def decomposed(program: Any, *table: Any) -> Any:
+    """A program of torch.export by simpler operators. Torch copies what it itself calls outdated,
+    and warns of that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return program.run_decompositions(*table)
 
 
 @contextmanager

@@ -49,7 +49,10 @@ def _matmul_n_bits(call: Call) -> Value:
         zero.astype(np.float32).reshape(-1, blocks if zero.size > 1 else 1), scale.shape
     )
     packed, shape = call.required(1).reshape(rows, -1), (*call.shape()[:-1], rows)
-    if math.prod(shape[:-1]) <= _FEW:
+    few = math.prod(shape[:-1]) <= _FEW
+    if call.open:  # sizes of few rows are a box, not those below a curve
+        few = few and 1 in (len(shape) - 1, shape[-2])
+    if few:
         flat = call.as_tensor(reshaped(call, call.value(0), (math.prod(shape[:-1]), columns)))
         made = reshaped(call, _few_rows(call, flat, packed, scale, zero, bits, size), shape)
     else:
