@@ -24,8 +24,10 @@ def quiet(least: int, *names: str) -> Iterator[None]:
 
 
 def fake_tensors_quiet() -> AbstractContextManager[None]:
-    """Hide what torch says of operators that do not take some sizes: an error says it, too."""
-    return quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
+    """Hide what torch says of operators that do not take some sizes, and of places in a user's
+    code that it does not find: an error says it, too."""
+    names = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+    return quiet(logging.CRITICAL, *names)
 
 
 def decomposed(program: Any, *table: Any) -> Any:
