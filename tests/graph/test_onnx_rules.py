@@ -263,7 +263,8 @@ def test_what_goes_from_space_to_depth_comes_back(mode):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "domain", "opset"), [("int4", "", 21), ("uint4", "", 21), ("int4", "com.microsoft", 17)]
+    ("dtype", "domain", "opset"),
+    [("int4", "", 21), ("uint4", "", 21), ("int4", "com.microsoft", 17)],
 )
 def test_weights_of_four_bits_become_real_numbers(dtype, domain, opset):
     ml_dtypes = pytest.importorskip("ml_dtypes")

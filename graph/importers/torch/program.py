@@ -308,7 +308,9 @@ def why_not(error: Exception) -> str:
     """What torch says of a module that it cannot export, with a remedy where there is one."""
     why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
     why = _SOME_SIZES.sub(rf"the model takes \1 to \2 elements along an open axis{_AGREE}", why)
-    why = _UNKNOWN.sub(rf"its result has a \1, which torch does not take apart: {_STRUCTURES}", why)
+    why = _UNKNOWN.sub(
+        rf"its result has a \1, which torch does not take apart: {_STRUCTURES}", why
+    )
     why += _PACKED if "PackedParams" in why else ""
     data = "data-dependent" in why or type(error).__name__ == "DataDependentOutputException"
     return why.splitlines()[0] + _place(error) + _OF_DATA if data else why

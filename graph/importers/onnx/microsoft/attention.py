@@ -54,7 +54,9 @@ def _attention(call: Call) -> list[Value]:
 @operator("com.microsoft:MultiHeadAttention", limit=f"queries, keys and values apart; {MASKS}")
 def _multi_head(call: Call) -> list[Value]:
     if call.has(8) or call.has(9) or len(call.outputs) > 3:
-        raise call.unsupported("its cache is shared or its scores are a result; export without that")
+        raise call.unsupported(
+            "its cache is shared or its scores are a result; export without that"
+        )
     if not (call.has(1) and call.has(2)):
         raise call.unsupported("its queries, keys and values are packed; export them apart")
     sides = [call.value(n) for n in range(3)]
