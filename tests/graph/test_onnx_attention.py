@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import loopwright as lw
 from loopwright.graph.build import build_model
 from tests.graph.onnx_nodes import node_model
 from tests.graph.test_onnx_microsoft import RNG, compare, real, whole
@@ -139,39 +138,37 @@ def test_a_softmax_may_have_a_sink_and_positions_may_be_given(given, length, pas
     compare("GroupQueryAttention", arrays, known, order=order, **options)
 
 
-def test_a_decoder_of_weights_of_four_bits_has_a_cache_of_any_length():
-    width, heads, shared, size = 32, 2, 1, 16
-    out = (heads + 2 * shared) * size
-    known = {"b": whole(out, 1, 16), "s": np.abs(real(out)) * 0.1, "one": np.array([1])}
-    known |= {"c": np.cos(real(32, 8)), "n": np.sin(real(32, 8)), "last": np.array(1)}
-    arrays = {"x": real(1, 2, width), "mask": np.ones((1, 5), np.int64)}
-    arrays |= {"pk": real(1, shared, 3, size), "pv": real(1, shared, 3, size)}
-    many = {"N": out, "K": width, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
-    order = ["x", "b", "s"]
-    model = node_model("MatMulNBits", arrays, known, opset=17, order=order, **many)
-
-    def node(op, inputs, outputs, **said):
-        model.graph.node.append(onnx.helper.make_node(op, inputs, outputs, **said))
-
-    node("ReduceSum", ["mask", "one"], ["count"], keepdims=0)
-    node("Sub", ["count", "one"], ["before"])
-    node("Cast", ["before"], ["lengths"], to=6)
-    node("Shape", ["mask"], ["extents"])
-    node("Gather", ["extents", "last"], ["total"])
-    node("Cast", ["total"], ["all"], to=6)
-    said = {"num_heads": heads, "kv_num_heads": shared, "do_rotary": 1, "domain": "com.microsoft"}
-    order = ["y0", "", "", "pk", "pv", "lengths", "all", "c", "n"]
-    node("GroupQueryAttention", order, ["y", "keys", "values"], **said)
-    del model.graph.output[:]
-    for name in ("y", "keys", "values"):
-        model.graph.output.add(name=name)
-    batch, new, past = lw.dim("batch", 1, 4), lw.dim("new", 1, 4), lw.dim("past", 1, 8)
-    cache = (batch, shared, past, size)
-    shapes = {"x": (batch, new, width), "mask": (batch, past + new), "pk": cache, "pv": cache}
-    for value in model.graph.input:
-        for axis, extent in zip(value.type.tensor_type.shape.dim, shapes[value.name]):
-            axis.dim_param = str(extent)
-    built = build_model(model, shapes, threads=1)  # and compares with onnxruntime
+def test_a_decoder_that_counts_a_mask_is_compared_where_all_keys_count():
+    arrays, _, order = decoder(2, 3, 5, batch=1)
+    del arrays["lengths"]
+    known = {"one": np.array([1]), "all": np.array(5, np.int32)}
+    options = {"num_heads": 4, "kv_num_heads": 2, "results": 3, "domain": "com.microsoft"}
+    order = [*order[:-1], "all"]
+    arrays["mask"] = np.ones((1, 5), np.int64)
+    model = node_model("GroupQueryAttention", arrays, known, opset=17, order=order, **options)
+    decoding = model.graph.node.pop()
+    for op, inputs, output in (
+        ("ReduceSum", ["mask", "one"], "count"),
+        ("Sub", ["count", "one"], "before"),
+        ("Cast", ["before"], "lengths"),
+    ):
+        said = {"ReduceSum": {"keepdims": 0}, "Cast": {"to": 6}}.get(op, {})
+        model.graph.node.append(onnx.helper.make_node(op, inputs, [output], **said))
+    model.graph.node.append(decoding)
+    built = build_model(model, threads=1)  # which compares with onnxruntime
     session = onnxruntime.InferenceSession(model.SerializeToString())
     for got, wanted in zip(built(*arrays.values()), session.run(None, arrays), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_four_bits_take_batches_and_lengths_in_two_frames():
+    known = {"b": whole(4, 1, 8), "s": np.abs(real(4))}
+    many = {"N": 4, "K": 16, "bits": 4, "block_size": 16, "domain": "com.microsoft"}
+    model = node_model("MatMulNBits", {"x": real(1, 1, 16)}, known, opset=17, **many)
+    for axis, name in enumerate(("batch", "length")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    built = build_model(model, dims={"batch": (1, 4), "length": (1, 7)}, threads=1)
+    assert sorted(str(frame.dims[1]) for frame in built.frames) == [
+        "length: 1 to 1",
+        "length: 2 to 7",
+    ]

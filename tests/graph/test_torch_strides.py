@@ -38,5 +38,7 @@ def test_storage_is_read_in_its_own_order(view, more):
     [(lambda x: x[1:], (0,)), (lambda x: x[:, 1:], ()), (lambda x: x[:1].expand(4, 6), ())],
 )
 def test_what_lies_outside_of_a_view_is_refused_with_what_to_do(view, more):
-    with pytest.raises(ModelError, match=r"outside of it among them: call \.contiguous\(\) before"):
+    with pytest.raises(
+        ModelError, match=r"outside of it among them: call \.contiguous\(\) before"
+    ):
         build_model(_Strided(view, *more), (torch.ones(4, 6),), threads=1)

@@ -8,8 +8,10 @@ from loopwright.graph.errors import ModelError
 
 
 def read_in_order(graph: Any, node: Any) -> None:
-    """Let `as_strided` read a tensor whose elements lie in the order of its axes, the first of them
-    where its storage begins. Raises `ModelError` where a view has gaps, or begins behind that."""
+    """Let `as_strided` read a tensor whose elements lie in the order of its axes.
+
+    Raises `ModelError` for a view that has gaps, or that begins behind what is read.
+    """
     from torch.ops import aten
 
     if node.target is not aten.as_strided.default:
