@@ -220,6 +220,12 @@ def build_open_model(
             return _taking_all(source, read_model(source.model, source.inputs(sizes)))
 
     found = frames(source.dims, read)
+    taken = [{v.name for v in frame.work.network.inputs} for frame in found]
+    if some := set.union(*taken) - set.intersection(*taken):
+        raise ModelError(
+            f"inputs {', '.join(sorted(some))} count at some sizes alone: build the model for "
+            "those sizes and for the others"
+        )
     with StepPool(compiler) as pool:
         linker = Linker(pool, tell)
         linked = tuple(linker.plan(frame) for frame in found)

@@ -37,12 +37,14 @@ class KnownArrays:
 class OpenOnnx:
     """A `ModelProto` of open axes, read at some of their sizes. `varying` names known values that
     are others at other sizes, so that each call computes them; `growing` those that have one
-    element at some size and more at others."""
+    element at some size and more at others. `fixed` are inputs that decide what is computed at some
+    size: they are what is given at all."""
 
     model: Any
     known: KnownArrays
     varying: frozenset[str] = frozenset()
     growing: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()
 
 
 def onnx_file(path: Path) -> Any:

@@ -331,17 +331,17 @@ def written(
     """A `ModelProto` in the notation. Its `inputs` are those that are no weights; arrays, or
     shapes, may be `given` for them. It may be the `whole` of other sizes, too.
 
-    Integers that decide what is computed, such as a shape, are fixed as they are given.
-    Raises `UnsupportedOperator`, which names the operator, and `ModelError`.
+    Integers that decide what is computed, such as a shape, are fixed as they are given. Raises
+    `UnsupportedOperator`, which names the operator, and `ModelError`.
     """
-    fixed = {n: x for n, x in _arrays(given).items() if not x.size}
+    early = () if whole is None else whole.fixed
+    fixed = {n: x for n, x in _arrays(given).items() if not x.size or n in early}
     while True:
         try:
             return _written(model, inputs, given, fixed, whole)
         except NotKnown as reason:
-            more = {
-                n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
-            }
+            left = set(reason.inputs).difference(fixed)
+            more = {n: x for n, x in _arrays(given).items() if n in left}
             if not more or any(x.size > _MOST_FIXED for x in more.values()):
                 raise
             fixed |= more
