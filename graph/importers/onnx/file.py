@@ -37,8 +37,8 @@ class KnownArrays:
 class OpenOnnx:
     """A `ModelProto` of open axes, read at some of their sizes. `varying` names known values that
     are others at other sizes, so that each call computes them; `growing` those that have one
-    element at some size and more at others. `fixed` are inputs that decide what is computed at some
-    size: they are what is given at all."""
+    element at some size and more at others. `fixed` are inputs that decide what is computed at
+    some size: they are what is given at all."""
 
     model: Any
     known: KnownArrays

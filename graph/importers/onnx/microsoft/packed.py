@@ -31,7 +31,8 @@ floats. With more rows, unpacking costs more than that."""
 
 @operator(
     "com.microsoft:MatMulNBits",
-    limit=f"weights must be known; for more than {_FEW} rows of data they are kept as floats",
+    limit=f"weights must be known; for more than {_FEW} rows of data they are kept as floats, "
+    "with open axes for more than one row of a sample, too",
 )
 def _matmul_n_bits(call: Call) -> Value:
     rows, columns = int(call.get("N")), int(call.get("K"))
