@@ -221,7 +221,8 @@ def build_open_model(
 
     found = frames(source.dims, read)
     taken = [{v.name for v in frame.work.network.inputs} for frame in found]
-    if some := set.union(*taken) - set.intersection(*taken):
+    some = {name for names in taken for name in names if any(name not in n for n in taken)}
+    if some:
         raise ModelError(
             f"inputs {', '.join(sorted(some))} count at some sizes alone: build the model for "
             "those sizes and for the others"
