@@ -43,6 +43,9 @@ _DRAWN = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
 _OF_NOTHING = ("ReduceMean", "LSTM", "GRU", "RNN")
 """Operators that onnxruntime gives a value of its own without elements, or at which it aborts."""
 
+_COUNT_ONES = ("GroupQueryAttention",)
+"""Operators that take counts of a mask's ones: with few of these, new keys are not the last."""
+
 _REMEDIES = {
     "torch": "use others, or give the model as ONNX (torch.onnx.export); a model in another "
     "type than float32 by .float()",
@@ -130,7 +133,8 @@ class Reference:
             return "the model draws random numbers"
         rng = np.random.default_rng(0)
         try:
-            drawn = [_input(value, given.get(value.name), rng) for value in inputs]
+            least = 1 if operators.intersection(_COUNT_ONES) else 0
+            drawn = [_input(value, given.get(value.name), rng, least) for value in inputs]
             undefined = sorted(operators.intersection(_OF_NOTHING))
             if undefined and not all(x.size for x in drawn):
                 return f"onnxruntime is not asked for a {undefined[0]} of inputs without elements"
@@ -316,9 +320,9 @@ def _open_order(node: Any) -> list[Any]:
     return [a for a in every if a.name == "sorted" and not a.i]
 
 
-def _input(value: Any, given: Any, rng: np.random.Generator) -> Any:
-    """Value given for an input of an ONNX model, or random numbers: zeros and ones for integers,
-    which may count or name something."""
+def _input(value: Any, given: Any, rng: np.random.Generator, least: int) -> Any:
+    """Value given for an input of an ONNX model, or random numbers: integers, which may count or
+    name something, from `least` to 1."""
     import onnx
 
     kind = value.type.tensor_type
@@ -331,7 +335,7 @@ def _input(value: Any, given: Any, rng: np.random.Generator) -> Any:
     shape = given if given is not None else [d.dim_value for d in kind.shape.dim]
     if np.issubdtype(dtype, np.floating):
         return np.asarray(rng.standard_normal(tuple(shape)), dtype)
-    return np.asarray(rng.integers(0, 2, tuple(shape)), dtype)
+    return np.asarray(rng.integers(least, 2, tuple(shape)), dtype)
 
 
 def _by_onnxruntime(model: Any, inputs: Sequence[Any], whole: bool) -> list[Any]:

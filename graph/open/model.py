@@ -220,6 +220,13 @@ def build_open_model(
             return _taking_all(source, read_model(source.model, source.inputs(sizes)))
 
     found = frames(source.dims, read)
+    taken = [{v.name for v in frame.work.network.inputs} for frame in found]
+    some = {name for names in taken for name in names if any(name not in n for n in taken)}
+    if some:
+        raise ModelError(
+            f"inputs {', '.join(sorted(some))} count at some sizes alone: build the model for "
+            "those sizes and for the others"
+        )
     with StepPool(compiler) as pool:
         linker = Linker(pool, tell)
         linked = tuple(linker.plan(frame) for frame in found)

@@ -205,9 +205,12 @@ def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, 
     def given(sizes: Mapping[str, int]) -> dict[str, Any]:
         return _given(inputs_of(model), shapes, arrays, sizes)
 
-    for box in boxes(dims_of(shapes)):
-        whole = _varying_in(box, whole, given)
-    return whole
+    while True:
+        fixed = whole.fixed
+        for box in boxes(dims_of(shapes)):
+            whole = _varying_in(box, whole, given)
+        if whole.fixed == fixed:
+            return whole
 
 
 def _varying_in(
@@ -222,12 +225,13 @@ def _varying_in(
     growing = set(whole.growing)
     while True:
         try:
-            greatest = _folded(whole, given(sizes[0]))
+            greatest, fixed = _folded(whole, given(sizes[0]))
             for stage in (sizes[1:3], sizes[3:]):  # the ends tell most
                 found = set[str]()
                 for each in stage:
                     with read_at(each):
-                        other = _folded(whole, given(each))
+                        other, also = _folded(whole, given(each))
+                    fixed |= also
                     shared = {name: x for name, x in other.items() if name in greatest}
                     found |= {
                         name
@@ -238,7 +242,7 @@ def _varying_in(
                 if not found <= whole.varying:
                     break
             else:
-                return replace(whole, growing=frozenset(growing))
+                return replace(whole, growing=frozenset(growing), fixed=whole.fixed | fixed)
         except ModelError:
             if not whole.varying:
                 raise
@@ -246,9 +250,13 @@ def _varying_in(
         whole = replace(whole, varying=whole.varying | found)
 
 
-def _folded(whole: OpenOnnx, given: Mapping[str, Any]) -> Mapping[str, Array]:
+def _folded(
+    whole: OpenOnnx, given: Mapping[str, Any]
+) -> tuple[Mapping[str, Array], frozenset[str]]:
+    """The known values of a model at some sizes, and the inputs that are fixed there."""
     values = inputs_of(whole.model)
-    return written(prepared(whole.model, values, given), values, given, whole).folded
+    made = written(prepared(whole.model, values, given), values, given, whole)
+    return made.folded, frozenset(name for name, x in made.fixed.items() if x.size)
 
 
 def sizes_of(dims: Dims) -> dict[str, Size]:

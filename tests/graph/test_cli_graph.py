@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
+from loopwright.cli.common.network import shapes_of
 from loopwright.codegen.target import resolve
 from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.measure.device import Measurement
@@ -236,3 +238,12 @@ def test_an_option_that_a_command_refuses_is_not_in_its_help():
         c: CliRunner().invoke(main, [c, "--help"]).output for c in ("tasks", "profile", "build")
     }
     assert [name for name, text in helps.items() if "--dim" in text] == ["profile", "build"]
+
+
+def test_an_extent_of_a_shape_may_be_a_sum_of_dims():
+    dims = {"past": lw.dim("past", 0, 4), "new": lw.dim("new", 1, 2)}
+    batch, total = shapes_of(["mask=2,past+new+1"], dims)["mask"]
+    assert batch == 2
+    assert total.at({"past": 3, "new": 2}) == 6
+    with pytest.raises(click.UsageError, match="sums of these"):
+        shapes_of(["mask=2,past+0"], dims)

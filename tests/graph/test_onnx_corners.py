@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from loopwright.graph.build import build_model
 from loopwright.graph.errors import UnsupportedOperator
-from tests.graph.onnx_nodes import computed
+from tests.graph.onnx_nodes import computed, node_model
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 pytestmark = pytest.mark.onnx
 
 
@@ -49,3 +50,17 @@ def test_powers_of_integers_are_exact_and_cut_off():
     powers = computed("Pow", {"x": x.astype(np.int32), "y": share})
     np.testing.assert_array_equal(powers, [1, -8, 25, 3, 0, 1])
     np.testing.assert_array_equal(computed("Pow", {"x": x[3:]}, {"y": share[:1]}), [3, 0, 1])
+
+
+def test_a_node_may_stand_before_what_it_reads_and_have_empty_graphs_in_attributes():
+    # So files are that onnxruntime's converter has put into halves.
+    x = floats(2, 3)
+    model = node_model("Neg", {"x": x})
+    model.graph.node[0].input[0] = "two"
+    model.graph.node.add(op_type="Mul", input=["x", "number"], output=["two"])
+    model.graph.node.add(op_type="Constant", output=["number"]).attribute.add(
+        name="value", type=4, t=onnx.numpy_helper.from_array(np.float32(2))
+    ).g.SetInParent()
+    before = model.SerializeToString()
+    np.testing.assert_array_equal(build_model(model, threads=1)(x), -2 * x)
+    assert model.SerializeToString() == before

@@ -209,31 +209,6 @@ def test_what_it_does_not_know_is_refused():
         )
 
 
-@pytest.mark.parametrize("mask", ["none", "keys", "lengths", "causal"])
-def test_attention_of_one_input(mask):
-    arrays = {"x": real(2, 5, 8)}
-    known = {"w": real(8, 24) * 0.3, "b": real(24)}
-    options = {"num_heads": 2}
-    if mask == "keys":
-        arrays["m"] = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32)
-    elif mask == "lengths":
-        arrays["m"] = np.array([3, 5], np.int32)
-    elif mask == "causal":
-        options["unidirectional"] = 1
-    order = ["x", "w", "b", *(["m"] if "m" in arrays else [])]
-    compare("Attention", arrays, known, order=order, **options)
-
-
-@pytest.mark.parametrize("given", [(), ("b",), ("m",), ("a",), ("b", "m", "a")])
-def test_attention_of_queries_keys_and_values(given):
-    arrays = {"q": real(2, 3, 8), "k": real(2, 5, 8), "v": real(2, 5, 12)}
-    more = {"b": real(28), "a": real(2, 2, 3, 5)}
-    more["m"] = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
-    arrays |= {name: more[name] for name in given}
-    order = ["q", "k", "v", *(name if name in given else "" for name in "bma")]
-    compare("MultiHeadAttention", arrays, order=order, num_heads=2)
-
-
 def test_products_and_sums_of_halves_are_rounded_once():
     q = (40 + 2 * real(1, 4, 128)).astype(np.float16)  # squares sum up to more than 65504
     compare("MultiHeadAttention", {"q": q, "k": q, "v": q / 64}, off=2e-3, num_heads=2)
@@ -288,67 +263,6 @@ def test_embeddings_of_halves_are_summed_in_float32():
     )
     got, _ = build_model(model, threads=1, check=False)(*arrays.values())
     assert got.ravel().tolist() == [1, -1]
-
-
-@pytest.mark.parametrize("interleaved", [0, 1])
-@pytest.mark.parametrize("shape", [(2, 5, 24), (2, 3, 5, 8)])
-def test_places_turn_channels(interleaved, shape):
-    arrays = {"x": real(*shape), "p": RNG.integers(0, 9, (2, 5))}
-    known = {"c": np.cos(real(9, 4)), "s": np.sin(real(9, 4))}
-    compare("RotaryEmbedding", arrays, known, interleaved=interleaved)
-
-
-def test_a_part_of_the_channels_is_turned_from_one_place_on():
-    known = {"p": np.array([2]), "c": np.cos(real(9, 2)), "s": np.sin(real(9, 2))}
-    options = {"num_heads": 3, "rotary_embedding_dim": 4}
-    compare("RotaryEmbedding", {"x": real(1, 5, 24)}, known, **options)
-
-
-def decoder(length, past, total, heads=4, shared=2, size=16, batch=2, packed=False):
-    """Inputs of GroupQueryAttention in their order, and the names that go with them."""
-    if packed:
-        arrays = {"q": real(batch, length, (heads + 2 * shared) * size)}
-        order = ["q", "", ""]
-    else:
-        arrays = {"q": real(batch, length, heads * size)}
-        arrays |= {name: real(batch, length, shared * size) for name in "kv"}
-        order = ["q", "k", "v"]
-    if past:
-        arrays |= {name: real(batch, shared, past, size) for name in ("pk", "pv")}
-    order += ["pk", "pv"] if past else ["", ""]
-    arrays["lengths"] = np.full(batch, total - 1, np.int32)
-    return arrays, {"total": np.array(total, np.int32)}, [*order, "lengths", "total"]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "options"),
-    [
-        ({"length": 6, "past": 0, "total": 6}, {}),
-        ({"length": 1, "past": 6, "total": 7}, {}),
-        ({"length": 1, "past": 6, "total": 7, "packed": True}, {"do_rotary": 1}),
-        (
-            {"length": 6, "past": 0, "total": 6, "packed": True},
-            {"do_rotary": 1, "rotary_interleaved": 1},
-        ),
-        ({"length": 3, "past": 5, "total": 8, "batch": 1}, {"softcap": 2.0, "scale": 0.3}),
-        ({"length": 1, "past": 9, "total": 7}, {}),
-        ({"length": 9, "past": 0, "total": 9}, {"local_window_size": 3}),
-    ],
-)
-def test_queries_share_keys_and_past_ones_are_kept(sizes, options):
-    arrays, known, order = decoder(**sizes)
-    if options.get("do_rotary"):
-        known |= {"c": np.cos(real(16, 8)), "s": np.sin(real(16, 8))}
-        order += ["c", "s"]
-    options = {"num_heads": 4, "kv_num_heads": 2, "results": 3, **options}
-    compare("GroupQueryAttention", arrays, known, order=order, **options)
-
-
-def test_samples_of_other_lengths_keep_their_own_past():
-    arrays, known, order = decoder(1, 6, 7)
-    arrays["lengths"] = np.array([3, 6], np.int32)
-    options = {"num_heads": 4, "kv_num_heads": 2, "results": 3}
-    compare("GroupQueryAttention", arrays, known, order=order, **options)
 
 
 @pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "Tanh"])

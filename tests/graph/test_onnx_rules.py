@@ -262,8 +262,11 @@ def test_what_goes_from_space_to_depth_comes_back(mode):
     np.testing.assert_array_equal(back, x)
 
 
-@pytest.mark.parametrize("dtype", ["int4", "uint4"])
-def test_weights_of_four_bits_become_real_numbers(dtype):
+@pytest.mark.parametrize(
+    ("dtype", "domain", "opset"),
+    [("int4", "", 21), ("uint4", "", 21), ("int4", "com.microsoft", 17)],
+)
+def test_weights_of_four_bits_become_real_numbers(dtype, domain, opset):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x, low = np.eye(6, dtype=np.float32), -8 if dtype == "int4" else 0
     numbers = np.arange(30).reshape(6, 5) % 16 + low
@@ -272,7 +275,7 @@ def test_weights_of_four_bits_become_real_numbers(dtype):
         "s": np.arange(1, 6, dtype=np.float32),
         "z": np.arange(5).astype(getattr(ml_dtypes, dtype)),
     }
-    model = node_model("DequantizeLinear", {}, known, opset=21, axis=1)
+    model = node_model("DequantizeLinear", {}, known, opset=opset, domain=domain, axis=1)
     model.graph.input.add().CopyFrom(node_model("Relu", {"x": x}).graph.input[0])
     model.graph.node.add(op_type="MatMul", input=["x", "y0"], output=["y"])
     model.graph.output[0].name = "y"

@@ -140,3 +140,37 @@ def test_a_module_may_have_an_empty_cache():
         x = *map(torch.as_tensor, (random(2, n, 4), random(2, 1, 4))), torch.ones(n + 1, 1)
         for got, wanted in zip(model(*x), module(*x), strict=True):
             torch.testing.assert_close(got, wanted)
+
+
+def _branch(name, past):
+    """Attention of new elements to past ones and themselves, or to themselves alone."""
+    own = {"inputs": ["past", f"{name}k"], "axis": 1} if past else {"inputs": [f"{name}k"]}
+    joined = helper.make_node("Concat" if past else "Identity", outputs=[f"{name}all"], **own)
+    nodes = [
+        helper.make_node("MatMul", ["x", "W"], [f"{name}k"]),
+        joined,
+        helper.make_node("ReduceSum", [f"{name}all", "one"], [f"{name}y"], keepdims=0),
+    ]
+    outputs = [onnx.ValueInfoProto(name=f"{name}{end}") for end in ("y", "all")]
+    return helper.make_graph(nodes, name, [], outputs)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_flag_that_is_given_chooses_the_branch_before_the_first_token_too(flag):
+    # Both branches have the same shapes there, and would be computed.
+    branches = {"then_branch": _branch("a", past=True), "else_branch": _branch("b", past=False)}
+    node = helper.make_node("If", ["use_cache"], ["y", "all"], **branches)
+    known = [("W", random(4, 4)), ("one", np.array([1]))]
+    inputs = {"x": (2, "n", 4), "past": (2, "p", 4), "use_cache": (1,)}
+    model = model_of([node], inputs, ("y", "all"), known)
+    model.graph.input[-1].type.tensor_type.elem_type = onnx.TensorProto.BOOL
+    dims, given = {"n": (1, 2), "p": (0, 3)}, {"use_cache": np.array([flag])}
+    built = lw.build_model(model, given, dims=dims, threads=1)
+    for p in (0, 1, 3):
+        x, past = random(2, 2, 4), random(2, p, 4)
+        own = x @ known[0][1]
+        wanted = np.concatenate([past, own], 1) if flag else own
+        names = [parameter.name for parameter in built.library.open_signature.inputs]
+        y, joined = built(**{n: {"x": x, "past": past}[n] for n in names})
+        np.testing.assert_allclose(joined, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(y, wanted.sum(1), rtol=1e-4, atol=1e-5)

@@ -10,6 +10,7 @@ from typing import Any
 from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
 from loopwright.graph.importers.onnx.call import SCANS, Array, Scaled
+from loopwright.graph.importers.onnx.protos import in_order, inner_graphs
 from loopwright.packages import optional
 from loopwright.paths import file_at
 
@@ -36,12 +37,14 @@ class KnownArrays:
 class OpenOnnx:
     """A `ModelProto` of open axes, read at some of their sizes. `varying` names known values that
     are others at other sizes, so that each call computes them; `growing` those that have one
-    element at some size and more at others."""
+    element at some size and more at others. `fixed` are inputs that decide what is computed at
+    some size: they are what is given at all."""
 
     model: Any
     known: KnownArrays
     varying: frozenset[str] = frozenset()
     growing: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()
 
 
 def onnx_file(path: Path) -> Any:
@@ -85,7 +88,7 @@ def prepared(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any
         _check_shape(value, shapes.get(value.name))
     if not model.graph.output:
         raise ModelError("the model has no outputs: name those of its values that it is to give")
-    model = _inlined(model)
+    model = in_order(_inlined(model))
     _check_opset(model)
     _check_graph(model.graph, frozenset())
     return model
@@ -146,9 +149,8 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
                 f"operator {called} reads {missing[0]!r}, which is no input, no weight and no "
                 "result before it: the model is incomplete"
             )
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                _check_graph(inner, frozenset(known))
+        for inner in inner_graphs(node):
+            _check_graph(inner, frozenset(known))
         known.update(node.output)
         made.update(name for name in node.output if name)
     if lost := [v.name for v in graph.output if v.name not in known]:

@@ -20,6 +20,7 @@ from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.definitions import Foreign
 from loopwright.graph.importers.inputs import reason
 from loopwright.graph.importers.onnx.call import Call, Value, identifier, shape_of
+from loopwright.graph.importers.onnx.protos import inner_graphs
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.network import Network, NotPlannable, check_plannable, network
 
@@ -32,7 +33,7 @@ def foreign(
     try:
         if any(0 in shape_of(x) for x in values.values()):
             raise ModelError("one of its inputs has no elements")
-        if any(a.HasField("g") or a.graphs for a in node.attribute):
+        if inner_graphs(node):
             raise ModelError("it has graphs of its own")
         if _of_sequences(node, versions):
             raise ModelError("it takes or gives a sequence, or a value that may be missing")

@@ -48,6 +48,7 @@ from loopwright.graph.importers.onnx.operators.shapes import few, made_of, of_nu
 from loopwright.graph.importers.onnx.protos import (
     attributes_of,
     described,
+    inner_graphs,
     needed,
     read_in,
     stated,
@@ -146,7 +147,6 @@ class Graph:
         domain = "" if node.domain in _OWN else node.domain
         version = self.versions.get(domain, 1)
         key = f"{domain}:{node.op_type}" if domain else node.op_type
-        graphs = any(a.HasField("g") or a.graphs for a in node.attribute)
         if node.op_type in DRAWN:
             raise UnsupportedOperator(
                 f"{label} draws random numbers, which a compiled program cannot: give them to "
@@ -158,7 +158,7 @@ class Graph:
         is_known = len(known) == len(inputs)
         # Of what reads no elements, the shape alone varies.
         is_empty = varies and any(x is not None and not x.size for x in known)
-        if not graphs and is_known and (is_empty or not varies):
+        if not inner_graphs(node) and is_known and (is_empty or not varies):
             try:
                 return self._folded(node, known, version, is_empty)
             except ModelError:  # the reference lacks it, or has a fault
@@ -331,17 +331,17 @@ def written(
     """A `ModelProto` in the notation. Its `inputs` are those that are no weights; arrays, or
     shapes, may be `given` for them. It may be the `whole` of other sizes, too.
 
-    Integers that decide what is computed, such as a shape, are fixed as they are given.
-    Raises `UnsupportedOperator`, which names the operator, and `ModelError`.
+    Integers that decide what is computed, such as a shape, are fixed as they are given. Raises
+    `UnsupportedOperator`, which names the operator, and `ModelError`.
     """
-    fixed = {n: x for n, x in _arrays(given).items() if not x.size}
+    early = () if whole is None else whole.fixed
+    fixed = {n: x for n, x in _arrays(given).items() if not x.size or n in early}
     while True:
         try:
             return _written(model, inputs, given, fixed, whole)
         except NotKnown as reason:
-            more = {
-                n: x for n, x in _arrays(given).items() if n in reason.inputs and n not in fixed
-            }
+            left = set(reason.inputs).difference(fixed)
+            more = {n: x for n, x in _arrays(given).items() if n in left}
             if not more or any(x.size > _MOST_FIXED for x in more.values()):
                 raise
             fixed |= more

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.graph.importers.onnx.call import Array, Call, Value
+from loopwright.graph.importers.onnx.protos import inner_graphs
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,7 @@ def _sources(graph: Any, name: str) -> set[str]:
         if wanted.intersection(node.output):
             wanted.difference_update(node.output)
             wanted.update(node.input)
-            if any(a.HasField("g") for a in node.attribute):
+            if inner_graphs(node):
                 wanted.update(v.name for v in graph.input)
     return wanted
 

@@ -11,17 +11,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from loopwright.graph.importers.torch.promotion import promote
+from loopwright.graph.importers.torch.strides import read_in_order
 
 
 @contextmanager
 def rounded_once(program: Any) -> Iterator[None]:
     """Let a program of torch.export have float32 inside of these operators for a while, floats for
-    integers where it computes in floats, and of float64 the factors of sums as operators."""
+    integers where it computes in floats, of float64 the factors of sums as operators, and storage
+    in the order of axes where it is read by strides."""
     own = program.graph_module.graph
     program.graph_module.graph = graph = copy.deepcopy(own)
     several = _several()
     for node in list(graph.nodes):
         promote(graph, node)
+        read_in_order(graph, node)
         has_factor = node.kwargs.get("alpha", 1) != 1
         in_one_step = node.target in several and not _rounded_twice(node)
         if _half(node) and (in_one_step or has_factor or _by_number(node)):

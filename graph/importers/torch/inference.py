@@ -7,6 +7,7 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
+from loopwright.graph.importers.torch.quiet import decomposed
 
 
 def check_inference(program: Any) -> None:
@@ -31,7 +32,7 @@ def check_inference(program: Any) -> None:
     # say, and they take seconds.
     if any(node.target._schema.is_mutable for node in _calls(program)):
         try:
-            signature = program.run_decompositions().graph_signature
+            signature = decomposed(program).graph_signature
         except Exception as error:  # of many kinds
             raise ModelError(
                 "torch.export cannot tell what the model writes to, among its operators that end "

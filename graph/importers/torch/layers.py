@@ -10,7 +10,7 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.program import why_not
-from loopwright.graph.importers.torch.quiet import fake_tensors_quiet
+from loopwright.graph.importers.torch.quiet import decomposed, fake_tensors_quiet
 
 
 def in_parts(program: Any) -> Any:
@@ -20,7 +20,7 @@ def in_parts(program: Any) -> Any:
         return program
     with fake_tensors_quiet():
         try:
-            return program.run_decompositions(_parts())
+            return decomposed(program, _parts())
         except Exception as error:  # of many kinds
             raise ModelError(
                 f"a transformer's layer cannot be taken apart for these sizes: {why_not(error)}"

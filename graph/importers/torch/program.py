@@ -6,10 +6,12 @@ import functools
 import inspect
 import math
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,11 @@ _PACKED = (
 _OF_DATA = (
     "; a branch, or a shape, follows elements of tensors, which are not known before a call: take "
     "torch.where of both results, or wrap the module in one that decides beforehand"
+)
+_UNKNOWN = re.compile(r"Found <class '([^']+)'> in output.*", re.DOTALL)
+_STRUCTURES = (
+    "return tensors, or tuples, lists and dicts of them, as models of transformers do that are "
+    "called with use_cache=False"
 )
 _EXAMPLE = 64
 """A size at which a program is traced: what pools leave of it is not 1, which torch would fix."""
@@ -301,8 +308,23 @@ def why_not(error: Exception) -> str:
     """What torch says of a module that it cannot export, with a remedy where there is one."""
     why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
     why = _SOME_SIZES.sub(rf"the model takes \1 to \2 elements along an open axis{_AGREE}", why)
+    why = _UNKNOWN.sub(
+        rf"its result has a \1, which torch does not take apart: {_STRUCTURES}", why
+    )
     why += _PACKED if "PackedParams" in why else ""
-    return why + _OF_DATA if "data-dependent" in why else why
+    data = "data-dependent" in why or type(error).__name__ == "DataDependentOutputException"
+    return why.splitlines()[0] + _place(error) + _OF_DATA if data else why
+
+
+def _place(error: Exception) -> str:
+    """The line of the user's at which torch has failed, if there is one."""
+    import torch
+
+    others = (Path(torch.__file__).parent, Path(__file__).parents[3])
+    for at in reversed(traceback.extract_tb(error.__traceback__)):
+        if not at.filename.startswith(("<", *(f"{folder}/" for folder in others))):
+            return f", at {at.filename}:{at.lineno}, in {at.name}"
+    return ""
 
 
 def _of_numbers(leaves: Sequence[Any]) -> str:
@@ -318,8 +340,8 @@ def _export(*args: Any, **how: Any) -> Any:
     import torch
 
     with fake_tensors_quiet(), without_graph(), warnings.catch_warnings():
-        # nn.LSTM keeps its weights in a list, too
-        warnings.filterwarnings("ignore", "The tensor attributes")
+        # nn.LSTM keeps its weights in a list, too, and others keep what they have computed
+        warnings.filterwarnings("ignore", "The tensor attribute")
         return torch.export.export(*args, **how)
 
 

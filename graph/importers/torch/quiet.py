@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -23,8 +24,18 @@ def quiet(least: int, *names: str) -> Iterator[None]:
 
 
 def fake_tensors_quiet() -> AbstractContextManager[None]:
-    """Hide what torch says of operators that do not take some sizes: an error says it, too."""
-    return quiet(logging.CRITICAL, "torch._subclasses.fake_tensor")
+    """Hide what torch says of operators that do not take some sizes, and of places in a user's
+    code that it does not find: an error says it, too."""
+    names = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+    return quiet(logging.CRITICAL, *names)
+
+
+def decomposed(program: Any, *table: Any) -> Any:
+    """A program of torch.export by simpler operators. Torch copies what it itself calls outdated,
+    and warns of that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return program.run_decompositions(*table)
 
 
 @contextmanager

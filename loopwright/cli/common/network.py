@@ -31,7 +31,7 @@ _DIM = functools.partial(
     multiple=True,
     metavar="NAME=1:512",
     help="An axis that stays open, and its least and greatest extent: one library is made for "
-    "all. --shape may have its name in place of a number.",
+    "all. --shape may have its name, or a sum as past+new, in place of a number.",
 )
 _OPTIONS = (
     click.argument("path", metavar="NET.onnx", type=EXISTING),
@@ -241,20 +241,30 @@ def _in_options() -> Iterator[None]:
 
 
 def shapes_of(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The shapes of options `--shape`, by the inputs' names; names of `dims` stand for these."""
+    """The shapes of options `--shape`, by the inputs' names; names of `dims` stand for these, and
+    may be summed, as `past+new`."""
     found = {}
     for text in shapes:
         name, equals, value = text.rpartition("=")
-        parts = value.split(",")
         try:
-            found[name] = tuple(dims[p] if p in dims else int(p) for p in parts)
+            found[name] = tuple(_extent(part, dims) for part in value.split(","))
         except ValueError:
             equals = ""
-        if not (name and equals and all(p in dims or int(p) > 0 for p in parts)):
+        if not (name and equals):
             raise click.UsageError(
-                f"--shape {text}: write NAME=1,3,224,224, extents from 1 up, or names of --dim"
+                f"--shape {text}: write NAME=1,3,224,224, extents from 1 up, or names of --dim, "
+                "and sums of these"
             )
     return found or None
+
+
+def _extent(text: str, dims: Mapping[str, Any]) -> Any:
+    """An extent, a dim, or a sum of these."""
+    parts = [text] if text in dims else text.split("+")
+    found = [dims[p] if p in dims else int(p) for p in parts]
+    if any(isinstance(n, int) and n < 1 for n in found):
+        raise ValueError(text)
+    return sum(found[1:], found[0])
 
 
 def bounds_of(text: str) -> tuple[str, tuple[int, ...]]:

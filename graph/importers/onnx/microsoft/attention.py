@@ -1,4 +1,4 @@
-"""Attention, and the layers around it, as onnxruntime's optimizer writes them for encoders."""
+"""Attention, and the layers around it, as onnxruntime's optimizer writes them."""
 
 from __future__ import annotations
 
@@ -24,35 +24,39 @@ from loopwright.graph.importers.onnx.call import (
     shape_of,
 )
 from loopwright.graph.importers.onnx.halves import in_float32
+from loopwright.graph.importers.onnx.operators.control import row, stacked
 from loopwright.graph.importers.onnx.operators.linear import product
-from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
+from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
 
-Mask = Callable[[Index, Index], Expr]
-"""The addend to the score of a key, by its sample and its place."""
+Mask = Callable[[Index, Index, Index], Expr]
+"""The addend to the score of a key, by its sample, the place of the query and its own."""
+MASKS = "masks of one axis with a length each, of two or of three axes"
 
 
-@operator("com.microsoft:Attention", limit="without past keys; masks of one or two axes")
-def _attention(call: Call) -> Value:
-    if call.has(4) or len(call.outputs) > 1:
-        raise call.unsupported("it takes or gives past keys; export without them")
-    for name in ("do_rotary", "qkv_hidden_sizes"):
+@operator("com.microsoft:Attention", limit=MASKS)
+def _attention(call: Call) -> list[Value]:
+    for name in ("do_rotary", "qkv_hidden_sizes", "past_present_share_buffer"):
         if call.get(name):
             raise call.unsupported(f"its {name} is not supported; export without it")
     x, weights = call.value(0), call.value(1)
     made = call.plus(product(call, x, weights), 2)
     size, count = shape_of(weights)[1] // 3, int(call.get("num_heads"))
     sides = [take(call, made, 2, np.arange(size * n, size * (n + 1)), "heads") for n in range(3)]
-    return _attended(call, [heads(call, side, count) for side in sides], 3)
+    queries, *kept = (heads(call, side, count) for side in sides)
+    if call.has(4):
+        past = call.value(4)
+        kept = [joined(call, [row(call, past, n), new], 2) for n, new in enumerate(kept)]
+    results = [_attended(call, [queries, *kept], 3)]
+    return [*results, stacked(call, kept)] if len(call.outputs) > 1 else results
 
 
-@operator(
-    "com.microsoft:MultiHeadAttention",
-    limit="without past keys; queries, keys and values apart; masks of one or two axes",
-)
-def _multi_head(call: Call) -> Value:
-    if call.has(6) or call.has(7) or len(call.outputs) > 1:
-        raise call.unsupported("it takes or gives past keys; export without them")
+@operator("com.microsoft:MultiHeadAttention", limit=f"queries, keys and values apart; {MASKS}")
+def _multi_head(call: Call) -> list[Value]:
+    if call.has(8) or call.has(9) or len(call.outputs) > 3:
+        raise call.unsupported(
+            "its cache is shared or its scores are a result; export without that"
+        )
     if not (call.has(1) and call.has(2)):
         raise call.unsupported("its queries, keys and values are packed; export them apart")
     sides = [call.value(n) for n in range(3)]
@@ -66,7 +70,10 @@ def _multi_head(call: Call) -> Value:
                 start += size
     count = int(call.get("num_heads"))
     sides = [side if len(shape_of(side)) == 4 else heads(call, side, count) for side in sides]
-    return _attended(call, sides, 4)
+    for n in (1, 2):
+        if call.has(5 + n):
+            sides[n] = joined(call, [call.value(5 + n), sides[n]], 2)
+    return [_attended(call, sides, 4), *sides[1:]][: len(call.outputs)]
 
 
 def heads(call: Call, x: Value, count: int) -> Value:
@@ -91,7 +98,7 @@ def _attended(call: Call, sides: Sequence[Value], mask: int) -> Value:
     turned = transposed(call, keys, (0, 1, 3, 2))
     scores = call.as_tensor(product(call, queries, turned, dtype=wide))
     shape = shape_of(scores)
-    hidden = _mask(call, mask, batch, shape[-1])
+    hidden = _mask(call, mask, (batch, length, shape[-1]))
     added = call.optional(5)
     causal = bool(call.get("unidirectional", 0))
 
@@ -99,23 +106,28 @@ def _attended(call: Call, sides: Sequence[Value], mask: int) -> Value:
         b, _, q, k = i
         x: Expr = scores[i] * scale
         x = x if added is None else x + f.cast(call.read(added, i), wide)
-        x = x if hidden is None else x + f.cast(hidden(b, k), wide)
+        x = x if hidden is None else x + f.cast(hidden(b, q, k), wide)
         return f.where(k <= q + (shape[-1] - length), x, -math.inf) if causal else x
 
     weights = softmax_of(define("scores", shape, score), -1, str(queries.dtype))
     return joined_heads(call, product(call, weights, values))
 
 
-def _mask(call: Call, number: int, batch: int, length: int) -> Mask | None:
-    """The mask that is an input: of each key, or how many keys of each sample count."""
+def _mask(call: Call, number: int, sizes: tuple[int, int, int]) -> Mask | None:
+    """The mask that is an input, for samples, queries and keys: of each key, of each key for each
+    query, or how many keys of each sample count."""
     if not call.has(number):
         return None
     own, filler = call.value(number), float(call.get("mask_filter_value", -10000.0))
-    if shape_of(own) == (batch, length):
-        return lambda b, k: f.where(f.equal(call.read(own, (b, k)), 0), filler, 0.0)
+    batch, _, keys = sizes
+    if shape_of(own) == (batch, keys):
+        return lambda b, _, k: f.where(f.equal(call.read(own, (b, k)), 0), filler, 0.0)
+    if shape_of(own) == sizes:
+        return lambda b, q, k: f.where(f.equal(call.read(own, (b, q, k)), 0), filler, 0.0)
     if shape_of(own) == (batch,):
-        return lambda b, k: f.where(f.cast(call.read(own, (b,)), "int32") > k, 0.0, filler)
-    raise call.unsupported(f"its mask is of {shape_of(own)}; it may be of {(batch, length)}")
+        return lambda b, _, k: f.where(f.cast(call.read(own, (b,)), "int32") > k, 0.0, filler)
+    allowed = f"{(batch, keys)}, {sizes} or {(batch,)}"
+    raise call.unsupported(f"its mask is of {shape_of(own)}; it may be of {allowed}")
 
 
 @operator("com.microsoft:SkipSimplifiedLayerNormalization")

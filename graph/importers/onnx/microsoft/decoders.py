@@ -52,14 +52,13 @@ def _rotary(call: Call) -> Value:
 
 @operator(
     "com.microsoft:GroupQueryAttention",
-    limit="floats; without sinks, smooth softmax and positions that are given",
+    limit="floats",
 )
 def _group_query(call: Call) -> list[Value]:
-    for number, what in ((9, "positions"), (11, "sinks"), (12, "scales")):
-        if call.has(number):
-            raise call.unsupported(f"it takes {what}; export without them")
-    if call.get("smooth_softmax", 0) == 1 or call.get("qk_output", 0):
-        raise call.unsupported("its softmax is smooth or is a result; export without that")
+    if call.has(12) or call.has(13):
+        raise call.unsupported("its cache has scales; export it with a cache of floats")
+    if call.get("qk_output", 0):
+        raise call.unsupported("its scores are a result; export without that")
     count, shared = int(call.get("num_heads")), int(call.get("kv_num_heads"))
     sides = [call.value(0)]
     size = shape_of(sides[0])[2] // count
@@ -82,7 +81,12 @@ def _group_query(call: Call) -> list[Value]:
 
     if call.get("do_rotary", 0):
         way = bool(call.get("rotary_interleaved", 0))
-        q, k = (_turned(call, x, (7, 8), lambda b, s: past(b) + s, way) for x in (q, k))
+        given = call.optional(9)
+
+        def place(b: Index, s: Index) -> Any:
+            return past(b) + s if given is None else f.cast(call.read(given, (b, s)), "int32")
+
+        q, k = (_turned(call, x, (7, 8), place, way) for x in (q, k))
     keys, values = (_cached(call, n, new, past, total) for n, new in ((3, k), (4, v)))
     rows = count // shared * length
     scores = product(
@@ -92,7 +96,9 @@ def _group_query(call: Call) -> list[Value]:
         dtype=sum_type(str(q.dtype)),
     )
     scored = _scores(call, scores, past, (size, count // shared, length))
-    weights = softmax_of(scored, -1, str(q.dtype))
+    weights: Value = softmax_of(scored, -1, str(q.dtype))
+    if shape_of(scored) != shape_of(scores):
+        weights = take(call, weights, 3, np.arange(shape_of(scores)[3]), "weights")
     made = reshaped(call, product(call, weights, values), (batch, count, length, size))
     made = joined_heads(call, made)
     return [made, keys, values][: len(call.outputs)]
@@ -145,7 +151,8 @@ def _cached(call: Call, number: int, new: Value, past: Past, total: int) -> Valu
 
 def _scores(call: Call, products: Value, past: Past, sizes: tuple[int, int, int]) -> Tensor:
     """Products of queries and keys, scaled, those of later places left out. Rows are `place`s of
-    the queries that share keys, one query after the other."""
+    the queries that share keys, one query after the other. Behind them is the sink, if there is
+    one: a score of no key."""
     size, group, length = sizes
     scale = float(call.get("scale", 0.0) or 1 / math.sqrt(size))
     cap, window = float(call.get("softcap", 0.0)), int(call.get("local_window_size", -1))
@@ -163,6 +170,14 @@ def _scores(call: Call, products: Value, past: Past, sizes: tuple[int, int, int]
         seen = t <= last
         if window > 0:
             seen = seen & (t > last - window)
-        return f.where(seen, x, -math.inf)
+        x = f.where(seen, x, -math.inf)
+        if sink is None:
+            return x
+        own = f.cast(call.read(sink, (h * group + r // length,)), tensor.dtype)
+        return f.where(t < keys, x, own)
 
-    return define("scores", shape_of(products), body)
+    *shape, keys = shape_of(products)
+    sink: Value | None = call.optional(11)
+    if sink is None and call.get("smooth_softmax", 0) == 1:
+        sink = np.zeros(1, np.float32)
+    return define("scores", (*shape, keys if sink is None else keys + 1), body)

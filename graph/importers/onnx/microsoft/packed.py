@@ -31,7 +31,8 @@ floats. With more rows, unpacking costs more than that."""
 
 @operator(
     "com.microsoft:MatMulNBits",
-    limit=f"weights must be known; for more than {_FEW} rows of data they are kept as floats",
+    limit=f"weights must be known; for more than {_FEW} rows of data they are kept as floats, "
+    "with open axes for more than one row of a sample, too",
 )
 def _matmul_n_bits(call: Call) -> Value:
     rows, columns = int(call.get("N")), int(call.get("K"))
@@ -49,7 +50,10 @@ def _matmul_n_bits(call: Call) -> Value:
         zero.astype(np.float32).reshape(-1, blocks if zero.size > 1 else 1), scale.shape
     )
     packed, shape = call.required(1).reshape(rows, -1), (*call.shape()[:-1], rows)
-    if math.prod(shape[:-1]) <= _FEW:
+    few = math.prod(shape[:-1]) <= _FEW
+    if call.open:  # sizes of few rows are a box, not those below a curve
+        few = few and 1 in (len(shape) - 1, shape[-2])
+    if few:
         flat = call.as_tensor(reshaped(call, call.value(0), (math.prod(shape[:-1]), columns)))
         made = reshaped(call, _few_rows(call, flat, packed, scale, zero, bits, size), shape)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from loopwright.dsl import functions as f
@@ -46,6 +48,7 @@ def quantized(call: Call, x: Value, dtype: str) -> Value:
 
 @operator("DequantizeLinear")
 def _dequantize(call: Call) -> Value:
+    call = replace(call, inputs=tuple(_in_bytes(x) for x in call.inputs))
     x, dtype = call.value(0), call.dtype(1)
     scale = _along(call, call.value(1), shape_of(x))
     if not call.has(2):
@@ -56,6 +59,13 @@ def _dequantize(call: Call) -> Value:
         return f.cast(f.cast(a, "int32") - f.cast(z, "int32"), dtype) * s
 
     return call.broadcast([x, scale, zero], body)
+
+
+def _in_bytes(x: Value | None) -> Value | None:
+    """Known numbers of 2 or 4 bits in bytes."""
+    if isinstance(x, np.ndarray) and str(x.dtype) in ("int2", "uint2", "int4", "uint4"):
+        return x.astype(np.uint8 if str(x.dtype).startswith("u") else np.int8)
+    return x
 
 
 def _along(call: Call, value: Value, shape: tuple[int, ...]) -> Value:
