@@ -101,6 +101,19 @@ def test_a_mean_of_no_elements_has_one_frame_for_all_batches():
     assert np.isnan(built(np.zeros((3, 0, 2), np.float32))).all()
 
 
+def test_squares_of_no_elements_are_summed_for_all_batches():
+    nodes = [
+        helper.make_node(op, ["x"], [op], axes=[1], keepdims=0)
+        for op in ("ReduceL2", "ReduceSumSquare")
+    ]
+    model = model_of(nodes, {"x": ("n", "m", 2)}, ("ReduceL2", "ReduceSumSquare"))
+    built = lw.build_model(model, dims={"n": (0, 4), "m": (0, 3)}, threads=1)
+    for n, m in ((0, 0), (0, 3), (1, 0), (4, 0), (3, 2)):
+        x = random(n, m, 2)
+        for got, wanted in zip(built(x), (np.linalg.norm(x, axis=1), (x**2).sum(1)), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
 def test_an_axis_that_is_named_by_a_sum_follows_its_dims(tmp_path):
     nodes = [
         helper.make_node("Concat", ["past", "x"], ["rows"], axis=0),
@@ -140,3 +153,17 @@ def test_a_module_may_have_an_empty_cache():
         x = *map(torch.as_tensor, (random(2, n, 4), random(2, 1, 4))), torch.ones(n + 1, 1)
         for got, wanted in zip(model(*x), module(*x), strict=True):
             torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.torch
+def test_an_empty_batch_is_resized_and_has_no_losses():
+    torch = pytest.importorskip("torch")
+    from tests.graph.modules import check
+
+    F = torch.nn.functional
+
+    def every(x, labels):
+        resized = F.interpolate(x, scale_factor=2), F.interpolate(x, (7, 5), mode="bilinear")
+        return *resized, F.cross_entropy(x[:, :, 0, 0], labels, reduction="none")
+
+    check(every, torch.zeros(0, 3, 4, 4), torch.zeros(0, dtype=torch.int64))
