@@ -114,6 +114,55 @@ def test_squares_of_no_elements_are_summed_for_all_batches():
             np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
+def test_a_recurrence_of_no_rows_ends_with_its_first_state():
+    w, r = random(1, 9, 2), random(1, 9, 3, seed=1)
+    node = helper.make_node("GRU", ["x", "w", "r", "", "", "first"], ["y", "last"], hidden_size=3)
+    model = model_of([node], {"x": ("n", 1, 2), "first": (1, 1, 3)}, ("y", "last"))
+    model.graph.initializer.extend(map(onnx.numpy_helper.from_array, (w, r), "wr"))
+    built = lw.build_model(model, dims={"n": (0, 4)}, threads=1)
+    first = random(1, 1, 3, seed=2)
+    for n in (0, 1, 4):
+        y, last = built(random(n, 1, 2), first)
+        assert y.shape == (n, 1, 1, 3)
+        np.testing.assert_array_equal(last, y[-1] if n else first)
+
+
+def test_a_loop_of_no_iterations_gives_no_rows():
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["state", "state"], ["after"]),
+            helper.make_node("Concat", ["state", "after"], ["row"], axis=0),
+            helper.make_node("Identity", ["going"], ["on"]),
+        ],
+        "body",
+        [value("number", 7, []), value("going", 9, []), value("state", 1, [2])],
+        [value("on", 9, []), value("after", 1, [2]), value("row", 1, [4])],
+    )
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Loop", ["n", "", "first"], ["last", "rows"], body=body),
+    ]
+    model = model_of(nodes, {"x": ("n",), "first": (2,)}, ("last", "rows"))
+    built = lw.build_model(model, dims={"n": (0, 3)}, threads=1)
+    first = random(2)
+    for n in (0, 1, 3):
+        last, rows = built(random(n), first)
+        np.testing.assert_array_equal(last, first * 2**n)
+        wanted = [np.concatenate([first * 2**k, first * 2 ** (k + 1)]) for k in range(n)]
+        np.testing.assert_array_equal(rows, np.reshape(wanted, (n, 4)))
+
+
+def test_tests_of_elements_and_casts_may_have_none():
+    cast = helper.make_node("Cast", ["x"], ["whole"], to=onnx.TensorProto.INT32)
+    nodes = [helper.make_node("IsNaN", ["x"], ["y"]), cast]
+    model = model_of(nodes, {"x": ("n", "m")}, ("y", "whole"))
+    built = lw.build_model(model, dims={"n": (0, 3), "m": (0, 4)}, threads=1)
+    for n, m in ((0, 0), (0, 4), (3, 0), (2, 3)):
+        y, whole = built(random(n, m))
+        assert (y.shape, whole.shape, y.any()) == ((n, m), (n, m), False)
+
+
 def test_an_axis_that_is_named_by_a_sum_follows_its_dims(tmp_path):
     nodes = [
         helper.make_node("Concat", ["past", "x"], ["rows"], axis=0),
