@@ -215,8 +215,8 @@ def _unrolled(call: Call, iterations: Iterations) -> Results:
     if count > MOST:
         raise call.unsupported(f"it takes more than {MOST} iterations")
     if not count and iterations.backward:
-        rows = [np.zeros(shape_of(x)[1:], str(x.dtype)) for x, _ in iterations.rows]
-        return states, _no_rows(iterations.body(states, rows)[1])
+        none: list[Value] = [np.zeros(shape_of(x)[1:], str(x.dtype)) for x, _ in iterations.rows]
+        return states, _no_rows(iterations.body(states, none)[1])
     made: list[list[Value]] = [[] for _ in iterations.backward]
     for number in range(count):
         rows = [
