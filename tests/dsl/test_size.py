@@ -286,6 +286,17 @@ def test_a_sum_of_dims_tells_the_one_that_no_other_axis_does() -> None:
         work.sizes([(45,), (4,)])
 
 
+def test_a_dim_and_an_input_may_be_called_self() -> None:
+    rows = lw.dim("self", 1, 4)
+    x, w = lw.tensor("X", (rows, 3)), lw.tensor("self", (2, 3), constant=True)
+    work = lw.workload(lw.ops.dense(x, w))
+    assert work.at(self=2).inputs[0].shape == (2, 3)
+    library = lw.build(work)
+    assert "self=2" in str(library.explain(self=2))
+    a, b = np.ones((2, 3), "float32"), np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(library.bind(self=b)(a), library(X=a, self=b))
+
+
 def test_a_library_finds_a_dim_in_a_sum() -> None:
     rows, more = lw.dim("rows", 1, 4), lw.dim("more", 1, 5)
     x, y, out = lw.tensor("X", (rows + more, 3)), lw.tensor("Y", (rows,)), lw.tensor("out")
