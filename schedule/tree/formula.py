@@ -178,7 +178,7 @@ def never_negative(x: Formula | int, dims: Sequence[Dim]) -> bool:
     return bool(np.all(x.at(named(own, values)) >= 0))
 
 
-def greatest(x: Formula | int, dims: Sequence[Dim]) -> int:
+def greatest(x: Any, dims: Sequence[Dim]) -> int:
     """The greatest value of a number, or a bound of it where it follows dims of too many sizes to
     try: a quotient by a number that grows has bounds far apart."""
     if not isinstance(x, Formula) or not (own := [d for d in dims if d.name in x.dims()]):
