@@ -69,18 +69,6 @@ class Size:
         """The extents for arrays of values that broadcast together."""
         return position(self.form, {Index(d.name): values[d.name] for d in self.dims})
 
-    def solve(self, extent: int) -> tuple[Dim, int | None] | None:
-        """The dim and its value that make this size `extent`.
-
-        The value is None where no integer does; the result is None unless the size is
-        `a*n + b` of one dim.
-        """
-        if (line := self.line()) is None:
-            return None
-        known, times, more = line
-        quotient, rest = divmod(extent - more, times)
-        return known, None if rest else quotient
-
     def line(self) -> tuple[Dim, int, int] | None:
         """The dim, `a` and `b` of a size that is `a*n + b`; None for any other."""
         if len(self.form.terms) != 1 or not isinstance(self.form.terms[0][0], Index):
@@ -284,15 +272,25 @@ def solved(
     Raises `ShapeError` for shapes that no values give, `RangeError` for values not allowed.
     """
     found: dict[str, tuple[int, str]] = {}
+    places: list[tuple[str, Size, int]] = []
     for name, shape, got in given:
         if len(shape) != len(got):
             raise ShapeError(f"{name} has shape [{', '.join(map(str, shape))}], got {list(got)}")
-        for axis, (size, extent) in enumerate(zip(shape, got, strict=True)):
-            place = f"axis {axis} of {name}, whose extent is {extent}"
-            if not isinstance(size, Size) or (pair := size.solve(extent)) is None:
+        places += [
+            (f"axis {axis} of {name}, whose extent is {extent}", size, extent)
+            for axis, (size, extent) in enumerate(zip(shape, got, strict=True))
+            if isinstance(size, Size)
+        ]
+    told: dict[str, int] = {}
+    while True:
+        for place, size, extent in places:
+            if told and size.line() is not None:  # it has been looked at
                 continue
-            known, value = pair
-            if value is None:
+            if (line := _line(_beside(size, told))) is None:
+                continue
+            known, times, more = line
+            value, rest = divmod(extent - more, times)
+            if rest:
                 raise ShapeError(f"{place}, is no {size} for an integer {known.name}")
             try:
                 known.check(value, place)
@@ -304,19 +302,37 @@ def solved(
                 raise ShapeError(
                     f"{known.name} is {first} by {where}, but {value} by {place}{all_of}"
                 )
+        if len(found) in (len(told), len(dims)):
+            break
+        told = {name: value for name, (value, _) in found.items()}
     check_told(dims, [shape for _, shape, _ in given])
     values = {name: value for name, (value, _) in found.items()}
     for name, shape, got in given:
-        for axis, (size, extent) in enumerate(zip(shape, got, strict=True)):
-            if extent_at(size, values) != extent:
-                told = "".join(f", and {n} is {v} by {where}" for n, (v, where) in found.items())
+        for axis, (wanted, extent) in enumerate(zip(shape, got, strict=True)):
+            if extent_at(wanted, values) != extent:
+                also = "".join(f", and {n} is {v} by {where}" for n, (v, where) in found.items())
                 expected = (
-                    f"{size} = {extent_at(size, values)}" if isinstance(size, Size) else size
+                    f"{wanted} = {extent_at(wanted, values)}"
+                    if isinstance(wanted, Size)
+                    else wanted
                 )
                 raise ShapeError(
-                    f"axis {axis} of {name} has extent {expected}, got {extent}{told}"
+                    f"axis {axis} of {name} has extent {expected}, got {extent}{also}"
                 )
     return {d.name: values[d.name] for d in dims}
+
+
+def _beside(size: Size, values: Mapping[str, int]) -> Size | int:
+    """A size of the dims that have no value yet."""
+
+    def left(index: Index) -> IndexExpr:
+        return as_affine(values[index.name]) if index.name in values else index
+
+    return _reduced(Size(size.form.replace(left), size.dims)) if values else size
+
+
+def _line(size: Size | int) -> tuple[Dim, int, int] | None:
+    return size.line() if isinstance(size, Size) else None
 
 
 def _axes_of(
@@ -338,12 +354,17 @@ def least(extent: Size | int) -> int:
 
 
 def check_told(dims: tuple[Dim, ...], shapes: Iterable[tuple[int | Size, ...]]) -> None:
-    """Raise `ShapeError` for dims that no extent of some shapes tells."""
-    told = {s.dims[0].name for shape in shapes for s in shape if isinstance(s, Size) if s.solve(0)}
+    """Raise `ShapeError` for dims that no extent of some shapes tells, by itself or beside dims
+    that others tell."""
+    sizes = [s for shape in shapes for s in shape if isinstance(s, Size)]
+    told: dict[str, int] = {}
+    while found := [line for s in sizes if (line := _line(_beside(s, told))) is not None]:
+        told |= {known.name: known.low for known, _, _ in found}
     if missing := [d.name for d in dims if d.name not in told]:
         raise ShapeError(
             f"the inputs do not tell {', '.join(missing)}: an axis of one must be a multiple of "
-            "it plus a constant; give the sizes, as by workload.at(n=…)"
+            "it plus a constant, or plus others that are told; give the sizes, as by "
+            "workload.at(n=…)"
         )
 
 

@@ -67,7 +67,7 @@ class Workload:
                 sizes += (x.size for x in walk(body) if isinstance(x, Extent))
         return merged(tuple(d for n in sizes if isinstance(n, Size) for d in n.dims))
 
-    def at(self, **sizes: int) -> Workload:
+    def at(self, /, **sizes: int) -> Workload:
         """The workload of fixed shapes for a value of every dim: `w.at(n=777)`.
 
         Raises `RangeError` for a value that a dim does not take, a dim without a value, and a

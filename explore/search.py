@@ -73,6 +73,26 @@ def check_feedback(feedback: str | None, device: Device | None = None) -> None:
         )
 
 
+def check_use(transfer: Transfer, strategy: StrategyLike, model: str | CostModel) -> None:
+    """Raise `TuningError` for a file of a model that a search would not go on from."""
+    check_transfer(transfer)
+    if transfer in (None, AUTO) or strategy == "sampled":
+        return
+    reads = reads_of(model)
+    if _goes_on(strategy, reads if reads in SOURCES else model):  # "gbt" proposes for these
+        return
+    if strategy not in PROPOSED or not is_sequence(transfer):
+        raise TuningError(
+            f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' or 'transfer', and a "
+            "model that is named and learns: leave it out, or give base= to the one that you make"
+        )
+
+
+def _goes_on(strategy: StrategyLike, model: str | CostModel) -> bool:
+    """Return whether a search has a model of its own that may go on from another one."""
+    return strategy in MODELLED and isinstance(model, str) and model != "random"
+
+
 @dataclass(frozen=True)
 class TuneOptions:
     """Options of a search, as the parameters of `tune` say."""
@@ -91,7 +111,7 @@ class TuneOptions:
     def __post_init__(self) -> None:
         check_feedback(self.feedback)
         check_seed(self.seed)
-        check_transfer(self.transfer)
+        check_use(self.transfer, self.strategy, self.model)
         if self.batch is not None and not (isinstance(self.batch, int) and self.batch >= 1):
             raise TuningError(f"batch = {self.batch!r}: give an integer of at least 1")
         if not isinstance(self.schedule, Schedule | None):
@@ -226,18 +246,12 @@ def _base(session: Session, options: TuneOptions) -> StoredModel | None:
         model = "gbt"
     beside = strategy in PROPOSED and is_sequence(options.transfer)
     transfer = AUTO if beside else options.transfer
-    fits = judges or (strategy in MODELLED and isinstance(model, str) and model != "random")
     if transfer == AUTO:
-        if not fits or isinstance(session.device, TabularDevice):
+        if not (judges or _goes_on(strategy, model)) or isinstance(session.device, TabularDevice):
             return None
         if model not in GO_ON:
             session.note(f"no model is shipped for model={model!r} to go on from")
             return None
-    elif transfer is not None and not fits:
-        raise TuningError(
-            f"transfer = {os.fspath(transfer)!r} is for strategy='annealing' or 'transfer', and a "
-            "model that is named and learns: leave it out, or give base= to the one that you make"
-        )
     with session.watch.part("starting"):
         store = None if session.budget.zero_shot else session.store
         base = find_base(transfer, session.workload, session.device.target, store)

@@ -82,7 +82,7 @@ class Either:
         }
         return DeviceChoice("gpu", {"gpu": replace(whole, transfers=moved)}, ON_GPU)
 
-    def bind(self, **values: Any) -> Either:
+    def bind(self, /, **values: Any) -> Either:
         """The computation with these inputs fixed on both devices, which moves them no more."""
         gpu = self._sums["gpu"]
         moved = {name: s for name, s in gpu.transfers.items() if name not in values}

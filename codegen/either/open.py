@@ -113,7 +113,7 @@ class OpenEither:
             raise self._missing("", values)
         return self._gpu_call(next(iter(serving)), values)
 
-    def bind(self, **values: Any) -> OpenEither:
+    def bind(self, /, **values: Any) -> OpenEither:
         """The computation with these inputs fixed on both devices, which moves them no more."""
         gpus = {sizes: gpu.bind(**values) for sizes, gpu in self.gpus.items()}
         return OpenEither(self.cpu.bind(**values), gpus, self.costs)  # type: ignore[arg-type]

@@ -202,7 +202,7 @@ class Library:
 
     # ---- weights ----
 
-    def bind(self, **values: Any) -> Library:
+    def bind(self, /, **values: Any) -> Library:
         """A library with these inputs fixed, to be called with the remaining ones.
 
         The arrays are copied now. Once all of the signature's constants are bound they are laid

@@ -96,7 +96,7 @@ class OpenLibrary(Library):
         """The numbers of the call, in order."""
         return self.open_signature.dims
 
-    def at(self, **sizes: int) -> Library:
+    def at(self, /, **sizes: int) -> Library:
         """The library for a value of every dim; it shares the code. Raises `RangeError`."""
         return self._at(chosen(self.dims, sizes, "the call"))
 
@@ -152,7 +152,7 @@ class OpenLibrary(Library):
         inputs, out = calls.told_apart(inputs, named, out, self._names, self._shown)
         return self._of(inputs).prepare_call(*inputs, out=out)
 
-    def bind(self, **values: Any) -> OpenLibrary:
+    def bind(self, /, **values: Any) -> OpenLibrary:
         """`Library.bind`. Raises `ShapeError` for an input whose shape has open sizes."""
         for p in self.open_signature.inputs:
             if p.name in values and p.is_open:
@@ -171,7 +171,7 @@ class OpenLibrary(Library):
     def _shown(self) -> str:
         return calls.shown(self.open_signature, self._names)
 
-    def explain(self, **sizes: int) -> Choice:
+    def explain(self, /, **sizes: int) -> Choice:
         """The program that a call of these sizes runs, and why. Raises `RangeError`."""
         values = chosen(self.dims, sizes, "the call")
         place = tuple(values.values())

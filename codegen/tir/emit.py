@@ -44,7 +44,7 @@ from loopwright.dsl.expr import ORDERS
 from loopwright.dsl.size import Dim
 from loopwright.schedule.program.footprint import LINE
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.formula import Formula, bounds
+from loopwright.schedule.tree.formula import Formula, bounds, greatest
 from loopwright.schedule.tree.grammar import (
     Allocate,
     Buffer,
@@ -71,6 +71,7 @@ _KINDS = {
 
 
 _ALIGNMENT = 64  # bytes, of what we allocate: of every vector
+_MOST_ON_STACK = 1 << 20  # bytes: a thread has eight times as many
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
@@ -125,6 +126,7 @@ class _Emitter:
         self, arguments: tuple[Buffer, ...], target: Target, own: bool, sizes: Mapping[Dim, Any]
     ) -> None:
         self.threads = target.threads
+        self.dims = tuple(sizes)
         self.own, self.caches = own, target.l2_bytes * target.threads
         self.registers = target.vector_registers * target.vector_bytes
         self.stack: list[Any] = []  # what the code of the thread at hand begins with
@@ -324,8 +326,10 @@ class _Emitter:
     def allocate(self, buffer: Buffer) -> list[Any]:
         """On the stack for what is meant for registers, or small, else from the run-time's
         workspaces (TVM would take the former from there too, at a call for every tile)."""
-        most = bounds(buffer.size)[1]
+        most = greatest(buffer.size, self.dims)
         size = most * item_bytes(buffer.dtype)
+        if size > _MOST_ON_STACK:
+            buffer = replace(buffer, scope="heap")
         if buffer.scope == "register" and size > self.registers and self.own:
             return self.on_stack(buffer, most)
         elements = most if buffer.scope == "register" else self.at.size(buffer.size)

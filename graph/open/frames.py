@@ -273,7 +273,8 @@ class _Description:
         for tensor, place in zip(form["tensors"], said.inputs, strict=False):
             value = given[place]
             own, greatest = list(value.shape), list(self.shapes[value])
-            if value.data is not None and tensor["shape"] == own != greatest:
+            laid_out = value.data is not None and value.data.size
+            if laid_out and tensor["shape"] == own != greatest:
                 tensor["shape"] = greatest
                 work = Workload.from_json(form)
             if self._base[value] in self.plain:

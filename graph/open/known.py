@@ -13,8 +13,14 @@ def grows(array: Array, greatest: Array) -> bool:
     """Return whether a known value is one number, or a condition that is the same everywhere, and
     no such at the greatest sizes."""
     if array.dtype == bool:
-        return not ((greatest == greatest.flat[:1]).all() or (array != array.flat[:1]).any())
+        return _is_one(array) and not _is_one(greatest)
     return bool(array.size == 1 < greatest.size)
+
+
+def _is_one(array: Array) -> bool:
+    """Return whether all elements are the same."""
+    flat = array.reshape(-1)
+    return bool((flat == flat[:1]).all())
 
 
 def fits(array: Array, greatest: Array, is_result: bool) -> bool:

@@ -119,7 +119,7 @@ class OpenModel:
         left = f"its results were not compared: {self.unchecked}"
         return (*work.notes(), *([left] if self.unchecked else []))
 
-    def explain(self, **sizes: int) -> str:
+    def explain(self, /, **sizes: int) -> str:
         """The steps that a call of these sizes runs, a line for each, with the program that is
         chosen and its sizes; nothing runs. Raises `RangeError` for sizes that are not allowed."""
         values = chosen(self.library.dims, sizes, "the call")
@@ -140,7 +140,7 @@ class OpenModel:
             lines.append(program)
         return "\n".join(lines)
 
-    def profile(self, *inputs: Any, calls: int = 20, **sizes: int) -> list[tuple[str, float]]:
+    def profile(self, /, *inputs: Any, calls: int = 20, **sizes: int) -> list[tuple[str, float]]:
         """The median seconds of every entry of the plan in a call on these arrays, or on random
         numbers at these sizes: `model.profile(n=128)`; as `TunedModel.profile` has them. Raises
         `ShapeError`, `RangeError` for sizes that are not allowed, and `LibraryError`."""
@@ -160,14 +160,14 @@ class OpenModel:
         names = ["copy" if e.step < 0 else steps[e.step].function for e in entries]
         return list(zip(names, seconds_of(library, given, len(entries), calls), strict=True))
 
-    def measure(self, seconds: float = 0.5, **sizes: int) -> float:
+    def measure(self, /, seconds: float = 0.5, **sizes: int) -> float:
         """The median seconds of a whole call at these sizes, warm, on the arrays given for inputs
         of fixed shapes and random numbers for others, taking about `seconds`. Raises `RangeError`
         for sizes that are not allowed."""
         library = self.library.at(**sizes)
         return measured(library, self._examples(library), seconds)
 
-    def examples(self, **sizes: int) -> list[Any]:
+    def examples(self, /, **sizes: int) -> list[Any]:
         """Arrays for a call at these sizes: those given for inputs of fixed shapes, and random
         numbers for others. Raises `RangeError` for sizes that are not allowed."""
         return self._examples(self.library.at(**sizes))

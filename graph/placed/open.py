@@ -143,7 +143,7 @@ class OpenPlacedModel:
         }
         return replace(self.whole._call, library=_Chosen(library, placed))
 
-    def explain(self, **sizes: int) -> Placement | str:
+    def explain(self, /, **sizes: int) -> Placement | str:
         """The device of each step at these sizes, with predicted times; nothing runs. Raises
         `RangeError` for sizes that are not allowed."""
         values = self._values(sizes)
@@ -153,7 +153,7 @@ class OpenPlacedModel:
         known = "; ".join(assigned(named(dims, each)) for each in self.sized)
         return f"all on the processor: the GPU has programs for {known}"
 
-    def at(self, devices: Mapping[int, str] | Sequence[str], **sizes: int) -> OpenPlacedModel:
+    def at(self, /, devices: Mapping[int, str] | Sequence[str], **sizes: int) -> OpenPlacedModel:
         """The same with another placement at these sizes, as `PlacedModel.at` takes it."""
         values = self._values(sizes)
         old = self.sized[values]

@@ -226,11 +226,15 @@ def _checked(options: _Options, workload: Workload) -> list[Callback]:
     from loopwright.explore.report.plot import check_format
     from loopwright.packages import optional
     from loopwright.schedule.loops.nothing import refuse_nothing
-    from loopwright.transfer.pretrained.base import check_readable
+    from loopwright.transfer.pretrained.base import AUTO, check_readable
 
     if not workload.dims:
         refuse_nothing(workload)
     check_readable(options.transfer)
+    if options.transfer not in (None, AUTO):
+        from loopwright.explore.search import check_use
+
+        check_use(options.transfer, options.strategy, options.model)
     if options.plot is not None:
         check_format(options.plot)
     elif options.report is not None:

@@ -31,7 +31,7 @@ class Sized(Protocol):
     def outputs(self) -> tuple[Tensor, ...]:
         """Its outputs, of which the names count."""
 
-    def at(self, **sizes: int) -> Workload:
+    def at(self, /, **sizes: int) -> Workload:
         """The workload for a value of every dim."""
 
     def __hash__(self) -> int: ...
@@ -82,7 +82,7 @@ class Family:
         """The workload for the greatest value of every dim."""
         return self.at(**{d.name: d.high for d in self.dims})
 
-    def at(self, **sizes: int) -> Workload:
+    def at(self, /, **sizes: int) -> Workload:
         """The workload for a value of every dim."""
         key = tuple(sizes[d.name] for d in self.dims)
         if key not in self._made:

@@ -178,6 +178,16 @@ def never_negative(x: Formula | int, dims: Sequence[Dim]) -> bool:
     return bool(np.all(x.at(named(own, values)) >= 0))
 
 
+def greatest(x: Any, dims: Sequence[Dim]) -> int:
+    """The greatest value of a number, or a bound of it where it follows dims of too many sizes to
+    try: a quotient by a number that grows has bounds far apart."""
+    if not isinstance(x, Formula) or not (own := [d for d in dims if d.name in x.dims()]):
+        return bounds(x)[1]
+    if math.prod(len(d.values) for d in own) > 16 * _MOST_TRIED:
+        return x.high
+    return int(np.max(x.at(named(own, np.ix_(*(np.array(d.values) for d in own))))))
+
+
 def evaluated(x: Any, sizes: Mapping[str, _Whole]) -> Any:
     """A formula for sizes; any other value as it is."""
     return x.at(sizes) if isinstance(x, Formula) else x

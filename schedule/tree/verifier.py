@@ -84,7 +84,13 @@ def holds(tree: Tree) -> bool:
     """Return whether every rule is satisfied by a tree whose columns broadcast together: for all
     combinations of their values. It may refuse what holds: a loop that does not run is counted
     as one that runs where telling the two apart takes more than `_MOST_AT_ONCE` combinations."""
-    return not _problems(tree, None)
+    try:
+        return not _problems(tree, None)
+    except MemoryError as error:  # its numbers are arrays of all sizes of several dims
+        raise ConfigError(
+            "a program has more sizes than there is memory to verify it at: give the dims "
+            "narrower bounds or multiples"
+        ) from error
 
 
 def _problems(tree: Tree, gpu: Gpu | None) -> list[Problem]:

@@ -7,6 +7,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.open.build import default_configs
 from loopwright.codegen.tir.emit import emit
+from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.program import open_program
@@ -69,3 +70,14 @@ def test_what_is_read_once_has_blocks_enough_for_all_threads_at_smaller_sizes():
     blocks = made.tree.body[0].extent
     assert blocks.at({"n": 32}) >= 4 * AVX512_LARGE.threads
     assert open_program(work, AVX512_LARGE, made.config, {"n": 128}) == made
+
+
+def test_more_sizes_than_memory_has_room_for_are_refused(monkeypatch):
+    def too_many(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("loopwright.schedule.tree.verifier._problems", too_many)
+    work = lw.workload(softmax(lw.dim("n", 1, 300)))
+    config = next(default_configs(work, AVX512_LARGE, Numerics.STANDARD, {"n": 77}))
+    with pytest.raises(ConfigError, match="more sizes than there is memory to verify it at: give"):
+        open_program(work, AVX512_LARGE, config, {"n": 77})

@@ -274,6 +274,40 @@ def test_sizes_are_solved_from_shapes() -> None:
     assert workload(pair(2 * N + 1, N // 2)).sizes([(23,), (5,)]) == {"n": 11}
 
 
+def test_a_sum_of_dims_tells_the_one_that_no_other_axis_does() -> None:
+    m = lw.dim("m", 1, 20)
+    work = workload(pair(2 * m + N, N + 1))
+    assert work.sizes([(13,), (4,)]) == {"n": 3, "m": 5}
+    with pytest.raises(
+        ShapeError, match=r"X, whose extent is 12, is no 2\*m \+ n for an integer m"
+    ):
+        work.sizes([(12,), (4,)])
+    with pytest.raises(RangeError, match=r"m is 21 by axis 0 of X, .*; it takes 1 to 20$"):
+        work.sizes([(45,), (4,)])
+
+
+def test_a_dim_and_an_input_may_be_called_self() -> None:
+    rows = lw.dim("self", 1, 4)
+    x, w = lw.tensor("X", (rows, 3)), lw.tensor("self", (2, 3), constant=True)
+    work = lw.workload(lw.ops.dense(x, w))
+    assert work.at(self=2).inputs[0].shape == (2, 3)
+    library = lw.build(work)
+    assert "self=2" in str(library.explain(self=2))
+    a, b = np.ones((2, 3), "float32"), np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(library.bind(self=b)(a), library(X=a, self=b))
+
+
+def test_a_library_finds_a_dim_in_a_sum() -> None:
+    rows, more = lw.dim("rows", 1, 4), lw.dim("more", 1, 5)
+    x, y, out = lw.tensor("X", (rows + more, 3)), lw.tensor("Y", (rows,)), lw.tensor("out")
+    i, j = lw.indices("i j")
+    out[i] += x[i, j] * y[0]
+    library = lw.build(lw.workload(out))
+    for first, second in ((1, 1), (4, 5), (2, 3)):
+        a, b = np.ones((first + second, 3), "float32"), np.full(first, 2, "float32")
+        np.testing.assert_array_equal(library(a, b), np.full(first + second, 6))
+
+
 @pytest.mark.parametrize(
     ("first", "second", "shapes", "message"),
     [

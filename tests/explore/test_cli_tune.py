@@ -32,6 +32,7 @@ from loopwright.cli.tune import tune
 from loopwright.dsl.errors import LoopwrightError, NotationError
 from loopwright.explore.open import choice
 from loopwright.explore.open import tune as open_tune
+from loopwright.transfer.pretrained.base import SHIPPED
 from tests import interpreter
 
 
@@ -174,6 +175,19 @@ def test_a_file_that_no_search_can_begin_with_is_refused_before_anything_is_done
     assert isinstance(result.exception, SystemExit)
     assert said in result.output
     assert sorted(p.name for p in tmp_path.iterdir()) == ["my.json", "net.onnx"]
+
+
+@pytest.mark.parametrize("how", ["--strategy random", "--model random", "--strategy genetic"])
+def test_a_model_that_a_search_does_not_go_on_from_is_refused_before_it_begins(
+    how, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("loopwright.measure.opening.open_device", None)
+    words = ["tune", "relu", "x=4", "--transfer", str(SHIPPED / "x86-avx2.json")]
+    result = CliRunner().invoke(main, [*words, *how.split()])
+    assert isinstance(result.exception, SystemExit)
+    assert "is for strategy='annealing' or 'transfer'" in result.output
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

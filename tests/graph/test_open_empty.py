@@ -101,6 +101,68 @@ def test_a_mean_of_no_elements_has_one_frame_for_all_batches():
     assert np.isnan(built(np.zeros((3, 0, 2), np.float32))).all()
 
 
+def test_squares_of_no_elements_are_summed_for_all_batches():
+    nodes = [
+        helper.make_node(op, ["x"], [op], axes=[1], keepdims=0)
+        for op in ("ReduceL2", "ReduceSumSquare")
+    ]
+    model = model_of(nodes, {"x": ("n", "m", 2)}, ("ReduceL2", "ReduceSumSquare"))
+    built = lw.build_model(model, dims={"n": (0, 4), "m": (0, 3)}, threads=1)
+    for n, m in ((0, 0), (0, 3), (1, 0), (4, 0), (3, 2)):
+        x = random(n, m, 2)
+        for got, wanted in zip(built(x), (np.linalg.norm(x, axis=1), (x**2).sum(1)), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def test_a_recurrence_of_no_rows_ends_with_its_first_state():
+    w, r = random(1, 9, 2), random(1, 9, 3, seed=1)
+    node = helper.make_node("GRU", ["x", "w", "r", "", "", "first"], ["y", "last"], hidden_size=3)
+    model = model_of([node], {"x": ("n", 1, 2), "first": (1, 1, 3)}, ("y", "last"))
+    model.graph.initializer.extend(map(onnx.numpy_helper.from_array, (w, r), "wr"))
+    built = lw.build_model(model, dims={"n": (0, 4)}, threads=1)
+    first = random(1, 1, 3, seed=2)
+    for n in (0, 1, 4):
+        y, last = built(random(n, 1, 2), first)
+        assert y.shape == (n, 1, 1, 3)
+        np.testing.assert_array_equal(last, y[-1] if n else first)
+
+
+def test_a_loop_of_no_iterations_gives_no_rows():
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["state", "state"], ["after"]),
+            helper.make_node("Concat", ["state", "after"], ["row"], axis=0),
+            helper.make_node("Identity", ["going"], ["on"]),
+        ],
+        "body",
+        [value("number", 7, []), value("going", 9, []), value("state", 1, [2])],
+        [value("on", 9, []), value("after", 1, [2]), value("row", 1, [4])],
+    )
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Loop", ["n", "", "first"], ["last", "rows"], body=body),
+    ]
+    model = model_of(nodes, {"x": ("n",), "first": (2,)}, ("last", "rows"))
+    built = lw.build_model(model, dims={"n": (0, 3)}, threads=1)
+    first = random(2)
+    for n in (0, 1, 3):
+        last, rows = built(random(n), first)
+        np.testing.assert_array_equal(last, first * 2**n)
+        wanted = [np.concatenate([first * 2**k, first * 2 ** (k + 1)]) for k in range(n)]
+        np.testing.assert_array_equal(rows, np.reshape(wanted, (n, 4)))
+
+
+def test_tests_of_elements_and_casts_may_have_none():
+    cast = helper.make_node("Cast", ["x"], ["whole"], to=onnx.TensorProto.INT32)
+    nodes = [helper.make_node("IsNaN", ["x"], ["y"]), cast]
+    model = model_of(nodes, {"x": ("n", "m")}, ("y", "whole"))
+    built = lw.build_model(model, dims={"n": (0, 3), "m": (0, 4)}, threads=1)
+    for n, m in ((0, 0), (0, 4), (3, 0), (2, 3)):
+        y, whole = built(random(n, m))
+        assert (y.shape, whole.shape, y.any()) == ((n, m), (n, m), False)
+
+
 def test_an_axis_that_is_named_by_a_sum_follows_its_dims(tmp_path):
     nodes = [
         helper.make_node("Concat", ["past", "x"], ["rows"], axis=0),
@@ -174,3 +236,17 @@ def test_a_flag_that_is_given_chooses_the_branch_before_the_first_token_too(flag
         y, joined = built(**{n: {"x": x, "past": past}[n] for n in names})
         np.testing.assert_allclose(joined, wanted, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(y, wanted.sum(1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.torch
+def test_an_empty_batch_is_resized_and_has_no_losses():
+    torch = pytest.importorskip("torch")
+    from tests.graph.modules import check
+
+    F = torch.nn.functional
+
+    def every(x, labels):
+        resized = F.interpolate(x, scale_factor=2), F.interpolate(x, (7, 5), mode="bilinear")
+        return *resized, F.cross_entropy(x[:, :, 0, 0], labels, reduction="none")
+
+    check(every, torch.zeros(0, 3, 4, 4), torch.zeros(0, dtype=torch.int64))

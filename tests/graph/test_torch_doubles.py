@@ -56,6 +56,13 @@ def check(function, *inputs, given=None, **close):
     torch.testing.assert_close(built(*inputs), function(*inputs), **close)
 
 
+def test_numbers_of_float64_beyond_float32_are_no_infinities():
+    def every(x):
+        return x.isinf(), x.isposinf(), x.isneginf(), x.isfinite(), x.nan_to_num()
+
+    check(every, torch.tensor([1e300, -1e300, math.inf, -math.inf, math.nan], dtype=torch.float64))
+
+
 @pytest.mark.parametrize("rows", [5, lw.dim("rows", 2, 5)], ids=["fixed", "open"])
 def test_functions_of_float64_have_all_digits_of_the_numbers_beside_it(rows):
     def every(x):

@@ -49,3 +49,13 @@ def test_an_operator_that_onnx_has_not_is_named_with_a_remedy():
 def test_what_torch_cannot_tell_the_writes_of_is_refused():
     with pytest.raises(ModelError, match="cannot tell what the model writes to"):
         build_model(torch.nn.CrossMapLRN2d(3), (torch.rand(2, 5, 4, 4),), threads=1)
+
+
+def test_any_of_no_elements_is_false_and_all_of_them_are_true():
+    def every(x):
+        none = x[:, :0]
+        of_none = (none.any(), none.all(), none.any(1), none.all(1, keepdim=True), none.any(0))
+        return *of_none, x.any(), x.all(0), x.any((0, 1)), x[0, 0].any(), x.any(dim=())
+
+    check(every, torch.tensor([[0.0, math.nan, 0.0], [0.0, 0.0, 0.0]]))
+    check(every, torch.tensor([[256, 0], [0, 0]]))

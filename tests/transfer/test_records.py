@@ -61,6 +61,12 @@ def test_a_number_that_no_record_can_have_is_an_error(store, number):
 def test_a_question_that_makes_no_sense_is_an_error(store):
     with pytest.raises(RecordError, match="machine = int 3: give what a record has"):
         store.query(machine=3)
+    with pytest.raises(RecordError, match=r"threads = int 1000000000.*: give an integer of"):
+        store.query(threads=10**30)
+    with pytest.raises(RecordError, match="threads = int 0: give an integer"):
+        store.query(threads=0)
+    with pytest.raises(RecordError, match=r"session = list \['s'\]: give the text"):
+        store.query(session=["s"])
     with pytest.raises(NotationError, match="None is no workload"):
         store.best(None, AVX512)
 

@@ -99,12 +99,17 @@ class RecordStore:
         """Records that agree with everything given, by id, or `newest` first.
 
         They are read as they are consumed, those added meanwhile included; `failed` chooses
-        those without a cost, or with one. Raises `RecordError` for a machine that is no mapping.
+        those without a cost, or with one. Raises `RecordError` for what no record can have.
         """
         if not isinstance(machine, Mapping | None):
             raise RecordError(
                 f"machine = {brief(machine)}: give what a record has as its machine, a mapping"
             )
+        if threads is not None and not (isinstance(threads, int) and 0 < threads < 1 << 63):
+            raise RecordError(f"threads = {brief(threads)}: give an integer of at least 1")
+        for name, text in (("workload_key", workload_key), ("session", session)):
+            if not isinstance(text, str | None):
+                raise RecordError(f"{name} = {brief(text)}: give the text that a record has")
         given = {
             "workload_key": workload_key,
             "target": None if target is None else str(target),

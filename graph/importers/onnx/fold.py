@@ -19,6 +19,8 @@ DRAWN = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike
 
 def folded(node: Any, inputs: Sequence[Array | None], version: int) -> list[Array]:
     """The outputs of a node for known inputs. Raises `ModelError` with the node's name."""
+    if node.op_type in _SQUARES and not node.domain and inputs[0] is not None:
+        node = node if inputs[0].size else _with_type(node, "ReduceL1")
     if version < _UNLIKE.get(node.op_type, 0) and not node.domain:
         raise ModelError(f"{node.op_type} {node.name}: ONNX's reference computes it otherwise")
     if node.op_type == "Constant" and not node.domain and (made := _constant(node)) is not None:
@@ -30,6 +32,13 @@ def folded(node: Any, inputs: Sequence[Array | None], version: int) -> list[Arra
         except ValueError:  # shapes that do not broadcast: the reference says so
             pass
     return _by_reference(node, inputs, version)
+
+
+def _with_type(node: Any, op_type: str) -> Any:
+    made = type(node)()
+    made.CopyFrom(node)
+    made.op_type = op_type
+    return made
 
 
 def _constant(node: Any) -> Array | None:
@@ -125,6 +134,9 @@ _UNLIKE: dict[str, int] = {
 }  # fmt: skip
 """Operators with rules of ours, and the version before which ONNX's reference computes something
 else than onnxruntime and torch: no absolute values, other windows, an axis too few."""
+
+_SQUARES = ("ReduceL2", "ReduceSumSquare")
+"""Those of them that have results without elements: zeros, as the sum of magnitudes then has."""
 
 _MOVING = frozenset(
     ("Concat", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Cast",

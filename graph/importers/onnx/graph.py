@@ -162,7 +162,7 @@ class Graph:
             try:
                 return self._folded(node, known, version, is_empty)
             except ModelError:  # the reference lacks it, or has a fault
-                if key not in OPERATORS:
+                if key not in OPERATORS and body_of(node, version, inputs) is None:
                     raise
         if varies:
             inputs = tuple(self._data(node.op_type, n, x) for n, x in enumerate(inputs))

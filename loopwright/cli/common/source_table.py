@@ -46,9 +46,12 @@ def read_source_table(
             raise click.ClickException(f"{path}: row {number} has fewer cells than the first line")
         if not row[label]:
             raise click.ClickException(f"{path}: row {number} has no {label}")
-    numbers = [[_number(path, name, row[name]) for name in auxiliary] for row in rows]
+    places = [f"{path}: row {number}" for number in range(2, 2 + len(rows))]
+    numbers = [
+        [_number(place, name, row[name]) for name in auxiliary] for place, row in zip(places, rows)
+    ]
     return SourceTable(
-        [_text(path, row[source]) for row in rows],
+        [_text(path.parent, place, row[source]) for place, row in zip(places, rows)],
         [row[label] for row in rows],
         numbers if auxiliary else None,
         [row[group] for row in rows] if group else None,
@@ -78,22 +81,22 @@ def _rows(path: Path, wanted: Sequence[str]) -> list[dict[str, str]]:
     return rows
 
 
-def _number(path: Path, name: str, cell: str) -> float:
+def _number(place: str, name: str, cell: str) -> float:
     try:
         number = float(cell)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise click.ClickException(f"{path}: {cell!r} in column {name} is no finite number")
+        raise click.ClickException(f"{place}: {cell!r} in column {name} is no finite number")
     return number
 
 
-def _text(path: Path, cell: str) -> str:
+def _text(folder: Path, place: str, cell: str) -> str:
     if "\n" in cell or not cell.endswith((".cl", ".c", ".cu")):
         return cell
     try:
-        return (path.parent / cell).read_text(encoding="utf-8")
+        return (folder / cell).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.ClickException(
-            f"{path} names {cell}, which cannot be read: {error}"
+            f"{place} names {cell}, which cannot be read: {error}"
         ) from error

@@ -86,6 +86,9 @@ def _loop(call: Call) -> list[Value]:
         for kept, out in zip(scanned, results[len(states) :], strict=True):
             kept.append(out)
         count += 1
+    if not count and outs:
+        found = call.branch(body, [np.array(0, np.int64), np.array(True), *states])
+        return [*states, *_no_rows(found[1 + len(states) :])]
     return [*states, *(stacked(call, kept) for kept in scanned)]
 
 
@@ -211,6 +214,9 @@ def _unrolled(call: Call, iterations: Iterations) -> Results:
     count, states = iterations.count, list(iterations.states)
     if count > MOST:
         raise call.unsupported(f"it takes more than {MOST} iterations")
+    if not count and iterations.backward:
+        none: list[Value] = [np.zeros(shape_of(x)[1:], str(x.dtype)) for x, _ in iterations.rows]
+        return states, _no_rows(iterations.body(states, none)[1])
     made: list[list[Value]] = [[] for _ in iterations.backward]
     for number in range(count):
         rows = [
@@ -222,6 +228,11 @@ def _unrolled(call: Call, iterations: Iterations) -> Results:
             kept.append(out)
     ways = zip(made, iterations.backward)
     return states, [stacked(call, x[::-1] if backward else x) for x, backward in ways]
+
+
+def _no_rows(parts: Sequence[Value]) -> list[Value]:
+    """What iterations give that are none, by the parts that one would have given."""
+    return [np.zeros((0, *shape_of(x)), str(x.dtype)) for x in parts]
 
 
 def row(call: Call, value: Value, place: int) -> Value:

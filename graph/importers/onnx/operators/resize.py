@@ -60,6 +60,9 @@ def _resized(call: Call) -> Value:
     if call.op == _OF_TORCH and mode == "linear":  # torch leaves an axis of the same size as it is
         kept = [call.shape()[a] == n for a, n in zip(axes, sizes)]
         scales = [1.0 if is_kept else s for s, is_kept in zip(scales, kept)]
+    resized = dict(zip(axes, sizes))
+    if 0 in (shape := [resized.get(a, n) for a, n in enumerate(call.shape())]):
+        return np.zeros(shape, call.dtype())
     value = call.value(0)
     by_scale = _by_scale(call)
     if call.open and _has_formula(call, scales, by_scale):
@@ -244,13 +247,18 @@ def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
         raise call.unsupported("it has neither scales nor sizes")
     policy = call.get("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
-        ratios = [n / m for n, m in zip(sizes, old)]
+        ratios = _ratios(sizes, old)
         one = min(ratios) if policy == "not_larger" else max(ratios)
         return [one] * len(old), [int(np.floor(n * one + 0.5)) for n in old]
     if _cropped(call):
         ends = call.required(1).reshape(2, -1)
         return [n / (m * (b - a)) for n, m, a, b in zip(sizes, old, *ends)], sizes
-    return [n / m for n, m in zip(sizes, old)], sizes
+    return _ratios(sizes, old), sizes
+
+
+def _ratios(sizes: Sequence[int], old: Sequence[int]) -> list[float]:
+    """The scales of axes; 1 of one without elements."""
+    return [n / m if m else 1.0 for n, m in zip(sizes, old)]
 
 
 def _cropped(call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Modes, and covariances, which torch.export does not trace."""
+"""Modes, truth of any and of all elements, and covariances, which torch.export does not trace."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ from typing import Any
 
 from loopwright.graph.importers.torch.operators.parts import opset, whole
 
-_INT64 = 7
-"""The number of ONNX's type."""
+_UINT8, _INT64, _BOOL = 2, 7, 9  # of ONNX's types
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
     from torch.ops import aten
 
-    return {aten.mode.default: _mode}
+    reduced = {name: _reduced(op) for name, op in (("all", "ReduceMin"), ("any", "ReduceMax"))}
+    return {
+        aten.mode.default: _mode,
+        **{
+            getattr(getattr(aten, name), form): translated
+            for name, translated in reduced.items()
+            for form in ("default", "dim", "dims")
+        },
+    }
 
 
 def replaced() -> dict[Any, Callable[..., Any]]:
@@ -26,6 +33,22 @@ def replaced() -> dict[Any, Callable[..., Any]]:
         **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), _correlations),
         **dict.fromkeys((torch.cov, torch.Tensor.cov), _covariances),
     }
+
+
+def _reduced(name: str) -> Callable[..., Any]:
+    """The extreme of truth values. It is that of numbers without a sign, since among no elements
+    the maximum is the least number of the type: 0, which is false."""
+
+    def translated(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        op, axes = opset(), [dim] if isinstance(dim, int) else dim
+        true = op.Cast(x, to=_BOOL)
+        if not x.shape or (axes is not None and not axes):
+            return true
+        along = () if axes is None else (whole(*axes),)
+        found = getattr(op, name)(op.Cast(true, to=_UINT8), *along, keepdims=int(keepdim))
+        return op.Cast(found, to=_BOOL)
+
+    return translated
 
 
 def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
