@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from loopwright.codegen.either.fixed import Either
 from loopwright.codegen.either.held import held
 from loopwright.codegen.either.open import OpenEither, joined, sized
 from loopwright.codegen.either.placed import PlacedLibrary
 from loopwright.codegen.either.placed_file import is_placed, placed_library
-from loopwright.codegen.either.sums import Sum, measured
+from loopwright.codegen.either.sums import Sum, measured, ones
 from loopwright.codegen.gpu.library import GpuLibrary
 from loopwright.codegen.library.library import Library
 from loopwright.codegen.open.library import OpenLibrary
+from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.errors import LibraryError, ShapeError, TargetError
 from loopwright.dsl.size import named
 from loopwright.dsl.words import brief
 from loopwright.dsl.workload import Workload
+
+_ALIKE = 0.02
+"""Of the largest result: how far those of equal values may be apart, by fast sums of halves."""
 
 
 def either(
@@ -38,7 +44,8 @@ def either(
         sizes. If None, a few calls are measured now, on arrays of ones.
 
     Raises `TargetError` for libraries of other devices and where this machine has no such GPU,
-    `ShapeError` for unlike ones, `LibraryError` where there is no code for a GPU.
+    `ShapeError` for unlike ones, and where other values are bound of the one than of the other,
+    `LibraryError` where there is no code for a GPU.
     """
     is_cpu = isinstance(cpu, Library) and not isinstance(cpu, GpuLibrary)
     if gpu is None and is_cpu and is_placed(cpu):
@@ -59,7 +66,9 @@ def either(
             raise LibraryError("sums are for fixed sizes: those of open ones are measured")
         at = {sized(cpu, each): each for each in gpus}
         for sizes, each in at.items():
-            _check_same(cpu, each, named(cpu.dims, sizes))
+            there = named(cpu.dims, sizes)
+            _check_same(cpu, each, there)
+            _check_bound(cpu.at(**there), each)
         return joined(cpu, at)
     if len(gpus) > 1:
         raise ShapeError(
@@ -86,6 +95,7 @@ def _fixed(cpu: Library, gpu: GpuLibrary, sums: Mapping[str, Sum] | None) -> Eit
             "workload, and bind the same inputs"
         )
     _check_same(cpu, gpu, {})
+    _check_bound(cpu, gpu)
     if sums is None:
         sums = measured(cpu, gpu)
     if not isinstance(sums, Mapping) or set(sums) != {"cpu", "gpu"}:
@@ -106,6 +116,29 @@ def _check_same(cpu: Library, gpu: GpuLibrary, sizes: Mapping[str, int]) -> None
             f"{cpu.signature.name} on the processor and {gpu.signature.name} on the GPU compute "
             "different things: build both of one workload"
         )
+
+
+def _check_bound(cpu: Library, gpu: GpuLibrary) -> None:
+    """Raise `ShapeError` where bound libraries have other results on the same random numbers. What
+    was bound is laid out in ways of their own, so that it cannot be compared itself."""
+    if len(cpu.inputs) == len(cpu.signature.inputs):
+        return
+    rng = np.random.default_rng(0)
+    given = [ones(p) for p in cpu.inputs]
+    for parameter, array in zip(cpu.inputs, given):
+        if is_float(parameter.dtype):
+            array[...] = rng.random(parameter.shape).astype(array.dtype)
+    results = (lib(*given) for lib in (cpu, gpu))
+    here, there = (r if isinstance(r, tuple) else (r,) for r in results)
+    for parameter, x, y in zip(cpu.signature.outputs, here, there):
+        if is_float(parameter.dtype) and x.size:
+            a, b = x.astype(np.float64), y.astype(np.float64)
+            limit = _ALIKE * np.nanmax(np.abs(a))
+            if not np.allclose(a, b, rtol=0, atol=limit, equal_nan=True):
+                raise ShapeError(
+                    f"{parameter.name} is another on the GPU than on the processor, by "
+                    f"{np.nanmax(np.abs(a - b)):.3g}: bind the same values of both"
+                )
 
 
 def _computation(library: Library, sizes: Mapping[str, int]) -> str | None:

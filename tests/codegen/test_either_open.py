@@ -172,6 +172,13 @@ def test_an_exported_file_has_all_libraries_inside(lib, tmp_path, monkeypatch):
         check(again, n)
 
 
+def test_libraries_that_are_bound_to_other_values_are_refused(libraries):
+    _, w = arrays(8)
+    gpus = [gpu.bind(W=w) for gpu in libraries["gpu"]]
+    with pytest.raises(ShapeError, match="bind the same values of both"):
+        lw.either(cpu=libraries["cpu"].bind(W=-w), gpu=gpus)
+
+
 def test_libraries_that_do_not_belong_together_are_refused(libraries):
     with pytest.raises(ShapeError, match="axis 1 of W has extent 5, got 4"):
         lw.either(cpu=libraries["cpu"], gpu=lw.build(dense(8, width=4), target="opencl"))
