@@ -39,7 +39,7 @@ from loopwright.schedule.open.fit import Fit
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.open.unify import drawn, everywhere
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.formula import EXTREMES, Formula, evaluated
+from loopwright.schedule.tree.formula import EXTREMES, Formula, evaluated, extreme
 
 _OR_PROGRAMS = (
     "Or a program for all sizes is wrong, which is a bug of loopwright's, if the model built for "
@@ -335,21 +335,15 @@ def _output_shapes(
                 f"output {number} has other numbers of axes at other sizes, as squeeze makes of "
                 "an extent of 1: name the axes that it removes, or give the dims narrower bounds"
             )
-        extents = [_one_form(dims, found, each) for each in zip(*shapes, strict=True)]
-        if None in extents:
-            raise ModelError(
-                f"output {number} has an extent that follows the dims in no way that is known: "
-                "build the model for each size that is needed, or give the dims narrower bounds"
-            )
-        made.append(tuple(n for n in extents if n is not None))
+        made.append(tuple(_one_form(dims, found, each) for each in zip(*shapes, strict=True)))
     return made
 
 
 def _one_form(
     dims: tuple[Dim, ...], found: Sequence[Frame], extents: Sequence[Number]
-) -> int | Size | Formula | None:
-    """An extent that is one of these in each frame; None where no formula is found. It is a size
-    where the notation has a word for it."""
+) -> int | Size | Formula:
+    """An extent that is one of these in each frame. It is a size where the notation has a word for
+    it, and where no formula is that of all frames, one that has that of each."""
     grids = [everywhere(frame.dims) for frame in found]
     grid = {d.name: np.concatenate([g[d.name] for g in grids]) for d in dims}
     columns = [evaluated(n, g) + 0 * g[dims[0].name] for n, g in zip(extents, grids, strict=True)]
@@ -362,7 +356,23 @@ def _one_form(
     (forms,) = Fit(dims, grid, divisors, values[:, None]).formulas([values])
     own = [n for n in extents if isinstance(n, Formula) and np.array_equal(n.at(grid), values)]
     sizes = (_as_size(n, dims) for n in (*forms, *own))
-    return next((n for n in (*sizes, *forms, *own) if n is not None), None)
+    one = next((n for n in (*sizes, *forms, *own) if n is not None), None)
+    return _by_frames(dims, found, extents) if one is None else one
+
+
+def _by_frames(
+    dims: tuple[Dim, ...], found: Sequence[Frame], extents: Sequence[Number]
+) -> int | Formula:
+    """The extent that the first frame with the sizes of a call has."""
+    total = extents[-1]
+    for frame, own in reversed([*zip(found, extents)][:-1]):
+        inside: Number = 1
+        for known, whole in zip(frame.dims, dims, strict=True):
+            value = Formula.of(whole)
+            for distance in (value - known.low, known.high - value):  # of a size that it has, >= 0
+                inside = inside * extreme("min", 1, extreme("max", 0, distance + 1))
+        total = total + inside * (own - total)
+    return total
 
 
 def _as_size(x: Any, dims: tuple[Dim, ...]) -> int | Size | None:

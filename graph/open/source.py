@@ -219,9 +219,10 @@ def _varying_in(
     """The same with what varies in a box, for inputs that are `given` at some sizes."""
     results = {value.name for value in whole.model.graph.output}
     least, most, *some = drawn(box, _READ)
-    # Of two sizes side by side, no number divides both.
-    beside = [max(d.low, high - d.multiple) for d, high in zip(box, most, strict=True)]
-    sizes = [named(box, each) for each in (most, least, beside, *some)]
+    # Of two sizes side by side, no number divides both: of one dim, and of two in one size.
+    beside = tuple(max(d.low, high - d.multiple) for d, high in zip(box, most, strict=True))
+    mixed = [(*beside[:1], *most[1:])] if len(box) > 1 else []
+    sizes = [named(box, each) for each in (most, least, beside, *mixed, *some)]
     growing = set(whole.growing)
     while True:
         try:

@@ -179,7 +179,7 @@ def test_unlike_libraries_are_refused(libraries):
 
 def test_libraries_that_are_bound_to_other_values_are_refused(libraries):
     bound = {device: lib.bind(B=arrays(n)[1]) for n, (device, lib) in enumerate(libraries.items())}
-    with pytest.raises(ShapeError, match="is another on the GPU .* bind the same values of both"):
+    with pytest.raises(ShapeError, match="bind the same values of both"):
         either(**bound)
     same = {device: lib.bind(B=arrays()[1]) for device, lib in libraries.items()}
     assert [p.name for p in either(**same).inputs] == ["A"]

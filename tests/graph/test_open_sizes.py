@@ -113,6 +113,13 @@ def test_a_pyramid_is_traced_at_sizes_whose_last_level_is_no_single_element():
     check(Pyramid(), (lw.tensor("x", (1, 2, h, 24)),), *given)
 
 
+def test_an_extent_of_a_result_may_follow_one_formula_in_each_frame():
+    h = lw.dim("h", 8, 17)  # the last level has one element up to 16
+    given = [(torch.randn(1, 2, n, 16),) for n in (8, 9, 15, 16, 17)]
+    built = check(Pyramid(), (lw.tensor("x", (1, 2, h, 16)),), *given)
+    assert len(built.frames) == 2
+
+
 class Translator(torch.nn.Module):
     """An encoder and decoder of two lengths, with a causal mask made in each call."""
 
@@ -196,6 +203,13 @@ def test_an_error_says_how_a_size_is_a_multiple():
     parted = Function(lambda x: x.reshape(2, 3, -1))
     with pytest.raises(ModelError, match=r'say so of its dim: lw.dim\("n", 8, 512, 8\)'):
         lw.build_model(parted, (lw.tensor("x", (2, lw.dim("n", 1, 8))),))
+
+
+def test_a_ratio_of_two_sizes_of_equal_bounds_is_data_of_each_call():
+    stretched = Function(lambda x: x * (x.shape[1] / x.shape[0]))
+    given = [(torch.randn(*s),) for s in ((1, 1), (5, 5), (2, 5), (3, 2))]
+    built = check(stretched, (lw.tensor("x", (lw.dim("h", 1, 5), lw.dim("w", 1, 5))),), *given)
+    assert len(built.frames) == 1
 
 
 def test_a_few_sizes_in_one_tensor_are_data_of_each_call():
