@@ -177,7 +177,7 @@ def _tune_open(network: Network, options: _Options, output: Path) -> None:
 
     try:
         built = tune(
-            network.path,
+            network.source,
             network.inputs,
             minutes=options.minutes,
             trials=options.trials,

@@ -200,6 +200,9 @@ def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):
         (["tasks", "net.onnx", "--shape", "x7"], "NAME=1,3,224,224"),
         (["tasks", "net.onnx", "--shape", "x=7,,13"], "NAME=1,3,224,224"),
         (["tasks", "net.onnx", "--shape", "x=0,13"], "extents from 1 up"),
+        (["tasks", "net.onnx", "--value", "x"], "write NAME=true, NAME=16000 or NAME=1,3,5"),
+        (["tasks", "net.onnx", "--value", "flag=1"], "the inputs are x"),
+        (["tasks", "net.onnx", "--value", "x=1,2"], "x is float32 of shape [?, 13]"),
         ([*_TUNE, "--targets", "cpu,tpu"], "give cpu,cuda or cpu,opencl"),
         ([*_TUNE, "--targets", "cpu,cuda", "--device", "ssh://a"], "leave --device, --fleet and"),
         (["build", "net.onnx", "--dim", "N=1:9", "--targets", "cpu,cuda"], "and no --dim"),
@@ -238,6 +241,45 @@ def test_an_option_that_a_command_refuses_is_not_in_its_help():
         c: CliRunner().invoke(main, [c, "--help"]).output for c in ("tasks", "profile", "build")
     }
     assert [name for name, text in helps.items() if "--dim" in text] == ["profile", "build"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "rate", "factor"), [("true", 16, 2), ("false", 16, 3), ("True", 8, 3)]
+)
+def test_values_of_inputs_decide_what_is_computed(tmp_path, monkeypatch, flag, rate, factor):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    def branch(name, number):
+        number = numpy_helper.from_array(np.float32(number), f"{name}_factor")
+        node = helper.make_node("Mul", ["x", f"{name}_factor"], [name])
+        out = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3])
+        return helper.make_graph([node], name, [], [out], [number])
+
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3]),
+        helper.make_tensor_value_info("flag", TensorProto.BOOL, [1]),
+        helper.make_tensor_value_info("rate", TensorProto.INT64, []),
+    ]
+    nodes = [
+        helper.make_node("Equal", ["rate", "known"], ["usual"]),
+        helper.make_node("And", ["usual", "flag"], ["first"]),
+        helper.make_node(
+            "If", ["first"], ["y"], then_branch=branch("a", 2), else_branch=branch("b", 3)
+        ),
+    ]
+    weights = [numpy_helper.from_array(np.int64(16), "known")]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])
+    graph = helper.make_graph(nodes, "g", inputs, [y], weights)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9),
+        tmp_path / "net.onnx",
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["--value", f"flag={flag}", "--value", f"rate={rate}", "--dim", "N=1:4"]
+    _call("build", "net.onnx", *words, "-o", "net.so")
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(lw.load("net.so")(x), factor * x)
 
 
 def test_an_extent_of_a_shape_may_be_a_sum_of_dims():

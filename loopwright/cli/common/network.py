@@ -42,6 +42,14 @@ _OPTIONS = (
         metavar="NAME=1,3,224,224",
         help="The shape of an input that the network leaves open; once for each.",
     ),
+    click.option(
+        "--value",
+        "values",
+        multiple=True,
+        metavar="NAME=true",
+        help="The value of an input that decides what is computed, as a flag: true, 16000, or "
+        "several as 1,3,5; once for each. It is no input of the library.",
+    ),
     THREADS,
     RECORDS,
     NUMERICS,
@@ -68,6 +76,7 @@ class Network:
 
     path: Path
     shapes: tuple[str, ...]
+    values: tuple[str, ...]
     dims: tuple[str, ...]
     threads: int | None
     records: Location
@@ -109,7 +118,7 @@ class Network:
             click.echo(f"note: there is no record store {self.records} yet", err=True)
         with _in_options():
             return build_model(
-                self.path,
+                self.source,
                 self.inputs,
                 threads=self.threads,
                 records=self.store,
@@ -127,6 +136,11 @@ class Network:
     def inputs(self) -> dict[str, Any] | None:
         """The shapes that were given; sizes of dims where these are named."""
         return shapes_of(self.shapes, self.bounds)
+
+    @functools.cached_property
+    def source(self) -> Any:
+        """The file, or the model of it whose inputs of known values are weights."""
+        return with_values(self.path, self.values) if self.values else self.path
 
     @property
     def bounds(self) -> dict[str, Any]:
@@ -148,7 +162,7 @@ class Network:
         self._check_closed()
         with _in_options():
             work = import_model(
-                self.path,
+                self.source,
                 self.inputs,
                 target,
                 self.layout,
@@ -185,6 +199,8 @@ class Network:
         words = ["loopwright", "tune-model", str(self.path)]
         for shape in self.shapes:
             words += ["--shape", shape]
+        for value in self.values:
+            words += ["--value", value]
         for bounds in self.dims:
             words += ["--dim", bounds]
         if self.threads is not None:
@@ -256,6 +272,53 @@ def shapes_of(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] 
                 "and sums of these"
             )
     return found or None
+
+
+def with_values(path: Path, values: Sequence[str]) -> Any:
+    """The model of an ONNX file with the inputs of options `--value` as weights."""
+    from loopwright.graph.importers.onnx.file import inputs_of, onnx_file
+
+    model = onnx_file(path)
+    from onnx import numpy_helper
+
+    inputs = {value.name: value for value in inputs_of(model)}
+    for text in values:
+        name, equals, written = text.rpartition("=")
+        if not equals:
+            raise click.UsageError(f"--value {text}: write NAME=true, NAME=16000 or NAME=1,3,5")
+        if name not in inputs:
+            raise click.UsageError(
+                f"--value {text}: the inputs are {', '.join(inputs)}; give each once"
+            )
+        value = inputs.pop(name)
+        array = _array(value, text, written.split(","))
+        model.graph.input.remove(value)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+def _array(value: Any, option: str, written: Sequence[str]) -> Any:
+    """The array of an input, which may have an open axis."""
+    import numpy as np
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    tensor = value.type.tensor_type
+    dtype = np.dtype(tensor_dtype_to_np_dtype(tensor.elem_type))
+    kinds: dict[str, Callable[[str], Any]] = {"b": _TRUTH.__getitem__, "i": int, "u": int}
+    read = kinds.get(dtype.kind, float)
+    extents = [d.dim_value for d in tensor.shape.dim]
+    try:
+        array = np.array([read(word.strip().lower()) for word in written], dtype)
+        return array.reshape([n or -1 for n in extents])
+    except (KeyError, ValueError, OverflowError) as error:
+        shape = ", ".join(str(n or "?") for n in extents)
+        raise click.UsageError(
+            f"--value {option}: {value.name} is {dtype} of shape [{shape}]; give its numbers, "
+            "or true and false"
+        ) from error
+
+
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def _extent(text: str, dims: Mapping[str, Any]) -> Any:
