@@ -179,7 +179,7 @@ class Unification(ABC):
         for _ in range(_MOST_ROUNDS):
             for sizes in tried:
                 if not self._fits(sizes):
-                    return without(dims, sizes, self.made_for)
+                    return without(dims, sizes, self.made_for, self._apart(dims, sizes))
             found = self._rivals(dims, settled)
             if isinstance(found, tuple):
                 return found
@@ -194,6 +194,16 @@ class Unification(ABC):
             if not tried:
                 return Unified(dims, settled, self.kind)
         return without(dims, tried[0], self.made_for)
+
+    def _apart(self, dims: tuple[Dim, ...], sizes: Sizes) -> set[str]:
+        """The dims of which the next value has the structure that some sizes have not. Where that
+        is another at a least batch of the least length alone, it is so whatever a third dim is."""
+        found = set()
+        for at, (known, size) in enumerate(zip(dims, sizes, strict=True)):
+            step = np.sign(self.made_for[known.name] - size) * known.multiple
+            if step and self._fits((*sizes[:at], int(size + step), *sizes[at + 1 :])):
+                found.add(known.name)
+        return found
 
     def _rivals(
         self, dims: tuple[Dim, ...], settled: Mapping[int, Formula]
@@ -368,13 +378,16 @@ def _inside(sizes: Sequence[int], dims: Sequence[Dim]) -> bool:
 
 
 def without(
-    dims: tuple[Dim, ...], sizes: Sequence[int], made_for: Mapping[str, int]
+    dims: tuple[Dim, ...],
+    sizes: Sequence[int],
+    made_for: Mapping[str, int],
+    among: Collection[str] = (),
 ) -> tuple[Dim, ...]:
     """The box that is left on the side of `made_for`, without `sizes`: cut where least is lost."""
     best: tuple[float, tuple[Dim, ...]] | None = None
     for at, (known, size) in enumerate(zip(dims, sizes, strict=True)):
         own = made_for[known.name]
-        if size == own:
+        if size == own or (among and known.name not in among):
             continue
         if size < own:
             cut = replace(known, low=size + known.multiple)

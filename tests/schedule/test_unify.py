@@ -47,3 +47,19 @@ def test_steps_of_two_dims_are_tried_at_once(numbers, most):
         for h, w, value in zip(grid["h"][::97], grid["w"][::97], formula.at(grid)[::97]):
             assert numbers(int(h), int(w))[place] == value
     assert len(made.formulas) == len(own)
+
+
+class Edge(Unification):
+    """Another structure at the least length of the least batch, whatever the past is."""
+
+    def __init__(self):
+        dims = Dim("batch", 1, 4, 1), Dim("length", 1, 8, 1), Dim("past", 1, 64, 1)
+        super().__init__(dims, {d.name: d.high for d in dims}, (), 10)
+
+    def structure(self, sizes):
+        return ("edge" if sizes["batch"] == sizes["length"] == 1 else "all"), (sizes["past"],)
+
+
+def test_an_edge_of_another_structure_is_cut_off_at_once():
+    made = Edge().unified()
+    assert [(d.low, d.high) for d in made.dims] == [(1, 4), (2, 8), (1, 64)]
