@@ -198,12 +198,12 @@ class Unification(ABC):
     def _apart(self, dims: tuple[Dim, ...], sizes: Sizes) -> set[str]:
         """The dims of which the next value has the structure that some sizes have not. Where that
         is another at a least batch of the least length alone, it is so whatever a third dim is."""
-        found = set()
-        for at, (known, size) in enumerate(zip(dims, sizes, strict=True)):
-            step = np.sign(self.made_for[known.name] - size) * known.multiple
-            if step and self._fits((*sizes[:at], int(size + step), *sizes[at + 1 :])):
-                found.add(known.name)
-        return found
+        steps = (np.sign(self._own - sizes) * [d.multiple for d in dims]).tolist()
+        moved = [at for at, step in enumerate(steps) if step]
+        beside = ((*sizes[:at], sizes[at] + steps[at], *sizes[at + 1 :]) for at in moved)
+        if len(moved) < 2:
+            return set()  # there is no choice
+        return {dims[at].name for at, other in zip(moved, beside) if self._fits(other)}
 
     def _rivals(
         self, dims: tuple[Dim, ...], settled: Mapping[int, Formula]

@@ -290,9 +290,7 @@ def with_values(path: Path, values: Sequence[str]) -> Any:
             raise click.UsageError(
                 f"--value {text}: the inputs are {', '.join(inputs)}; give each once"
             )
-        value = inputs.pop(name)
-        array = _array(value, text, written.split(","))
-        model.graph.input.remove(value)
+        array = _array(inputs.pop(name), text, written.split(","))
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     return model
 
@@ -302,6 +300,8 @@ def _array(value: Any, option: str, written: Sequence[str]) -> Any:
     import numpy as np
     from onnx.helper import tensor_dtype_to_np_dtype
 
+    if not value.type.HasField("tensor_type"):
+        raise click.UsageError(f"--value {option}: {value.name} is no tensor")
     tensor = value.type.tensor_type
     dtype = np.dtype(tensor_dtype_to_np_dtype(tensor.elem_type))
     kinds: dict[str, Callable[[str], Any]] = {"b": _TRUTH.__getitem__, "i": int, "u": int}
