@@ -16,12 +16,13 @@ from loopwright.codegen.library.calls import Call
 from loopwright.codegen.library.library import Library, Sources
 from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.signature import OpenSignature
-from loopwright.costmodel.models.time_model import TimeModel, inputs_of_call
+from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.size import Dim, chosen
 from loopwright.dsl.words import assigned, html_table
-from loopwright.dsl.workload import Workload
 from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.open.work import inputs
+from loopwright.schedule.tree.formula import formula_from_json
 
 _KEPT = 512  # sizes whose libraries are kept
 
@@ -181,11 +182,11 @@ class OpenLibrary(Library):
         times = self.origin.extra.get("times")
         seconds: dict[int, float] = {}
         if times:
-            workload = Workload.from_json(self.origin.extra["workload"])
-            inputs = [inputs_of_call(workload, values)]
+            dims = {d.name: d for d in self.dims}
             for k, (model, p) in enumerate(zip(times, programs, strict=True)):
                 if all(low <= values[n] <= high for n, (low, high) in p["takes"].items()):
-                    seconds[k] = float(TimeModel.from_json(model).predict(inputs)[0])
+                    asked = inputs(values, formula_from_json(model["operations"], dims))
+                    seconds[k] = float(TimeModel.from_json(model).predict([asked])[0])
         return Choice(values, rule, described, seconds)
 
     def __reduce__(self) -> Any:

@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.costmodel.models.time_model import TimeModel, inputs_of_call
-from loopwright.dsl.size import Dim, named
-from loopwright.dsl.workload import Workload
+from loopwright.costmodel.models.time_model import TimeModel
+from loopwright.dsl.size import Dim
 from loopwright.explore.open.tuned import Sizes
 from loopwright.schedule.open.cover import Cover, middle, rules
 from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.open.work import inputs, operations
+from loopwright.schedule.tree.formula import in_json
 
 Lines = Mapping[str, Sequence[int]]
 
-_CELLS = 64  # in each of which a program is chosen, by measurements in its middle
+_CELLS = 64  # in the middle of each of which programs are measured
 _ALONE = 32  # least sizes of one dim that are cells of their own
+_CHOSEN = 1024  # least sizes of one dim, for each of which a program is chosen
+_ALIKE = 1.005  # times the least that the program of the sizes before may take: fewer rules
 _LAUNCH = 5e-7  # seconds that a launch of threads may take more than when it was measured
 _NEIGHBOURS = 0.05  # of logarithms of sizes: how far a measurement corrects a model
 
@@ -51,63 +54,69 @@ class Choice:
 
     Parameters
     ----------
+    made: the programs, those that were measured first.
     sizes: at which programs were measured.
     seconds: of every program, a row of one time per size; not finite where it cannot run.
     """
 
-    def __init__(
-        self, workload: Workload, sizes: Sequence[Sizes], seconds: Any, seed: int
-    ) -> None:
-        self._workload, self._seed = workload, seed
-        self._known: dict[tuple[int, ...], list[float]] = {}
+    def __init__(self, made: Cover, sizes: Sequence[Sizes], seconds: Any, seed: int) -> None:
+        self._made, self._seed = made, seed
+        self.operations = [operations(p.tree, p.target.threads) for p in made.programs]
         self.models: list[TimeModel] = []
         self._residuals: list[Callable[[Sequence[float]], float]] = []
-        for row in seconds:
+        for row, number in zip(seconds, self.operations, strict=True):
             able = np.isfinite(row)
-            inputs = np.array([self._inputs(each) for each in sizes])[able]
-            self.models.append(self._model(inputs, row[able]))
-            self._residuals.append(_residual(self.models[-1], inputs, row[able]))
+            known = np.array([inputs(each, number) for each in sizes])[able]
+            self.models.append(self._model(known, row[able]))
+            self._residuals.append(_residual(self.models[-1], known, row[able]))
 
-    def rules(self, made: Cover, lines: Lines) -> tuple[Rule, ...]:
-        """Rules that choose among the programs of a cover, those that were measured first."""
+    def rules(self, lines: Lines) -> tuple[Rule, ...]:
+        """Rules that choose among the programs that were measured, for cells with such starts and
+        each of the least sizes of one dim."""
+        made = self._made
+
+        chosen = -1
 
         def best(able: Sequence[int], sizes: Sizes) -> int:
-            inputs = self._inputs(sizes)
+            nonlocal chosen
 
             def expected(k: int) -> float:
-                seconds = float(self.models[k].predict([inputs])[0])
+                asked = inputs(sizes, self.operations[k])
+                seconds = float(self.models[k].predict([asked])[0])
                 launch = _LAUNCH if made.programs[k].target.threads > 1 else 0.0
-                return seconds * math.exp(self._residuals[k](inputs)) + launch
+                return seconds * math.exp(self._residuals[k](asked)) + launch
 
-            return min(able, key=expected)
+            seconds = {k: expected(k) for k in able}
+            if not seconds.get(chosen, math.inf) <= _ALIKE * min(seconds.values()):
+                chosen = min(able, key=lambda k: seconds[k])
+            return chosen
 
+        if len(made.dims) == 1:
+            ((name, starts),) = lines.items()
+            lines = {name: [*starts, *made.dims[0].values[:_CHOSEN]]}
         return rules(made.dims, made.programs, best, lines)
 
-    def _inputs(self, sizes: Sizes) -> list[float]:
-        """Inputs of a model: the sizes, and c, the number of operations."""
-        key = tuple(sizes[d.name] for d in self._workload.dims)
-        if key not in self._known:
-            self._known[key] = inputs_of_call(self._workload, named(self._workload.dims, key))
-        return self._known[key]
+    def to_json(self) -> list[dict[str, Any]]:
+        """The model of each program and its operations, as `OpenLibrary.explain` reads them."""
+        found = zip(self.models, self.operations, strict=True)
+        return [m.to_json() | {"operations": in_json(number)} for m, number in found]
 
-    def _model(self, inputs: Any, seconds: Any) -> TimeModel:
-        model = TimeModel([*(d.name for d in self._workload.dims), "c"], self._seed)
-        if len(inputs) < 2:  # a program for next to no sizes: it is not compared with others there
-            inputs = np.repeat(
-                inputs if len(inputs) else np.ones((1, len(model.names))), 2, axis=0
-            )
+    def _model(self, known: Any, seconds: Any) -> TimeModel:
+        model = TimeModel([*(d.name for d in self._made.dims), "c"], self._seed)
+        if len(known) < 2:  # a program for next to no sizes: it is not compared with others there
+            known = np.repeat(known if len(known) else np.ones((1, len(model.names))), 2, axis=0)
             seconds = np.repeat(seconds if len(seconds) else [1.0], 2)
-        model.fit(inputs, seconds)
+        model.fit(known, seconds)
         return model
 
 
-def _residual(model: TimeModel, inputs: Any, seconds: Any) -> Callable[[Sequence[float]], float]:
+def _residual(model: TimeModel, known: Any, seconds: Any) -> Callable[[Sequence[float]], float]:
     """The error of a model as a function of sizes: the mean of the logarithms of measured over
     predicted seconds near them."""
-    if not len(inputs):
+    if not len(known):
         return lambda _: 0.0
-    off = np.log(seconds / model.predict(inputs))
-    places = np.log(inputs[:, :-1])
+    off = np.log(seconds / model.predict(known))
+    places = np.log(known[:, :-1])
 
     def mean(asked: Sequence[float]) -> float:
         apart = ((places - np.log(asked[:-1])) ** 2).sum(axis=1)

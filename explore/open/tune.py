@@ -21,7 +21,6 @@ import numpy as np
 
 from loopwright.codegen.open.build import default_configs, open_library
 from loopwright.codegen.open.library import OpenLibrary
-from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim, check_told, named
 from loopwright.dsl.workload import Workload, tensor_shape
@@ -229,9 +228,8 @@ class _OpenTuning:
             seconds = program_seconds([library], self.workload, more, self.rng, late)
             more = more[: seconds.shape[1]]
         with self.watch.part("learning"):
-            choice = Choice(self.workload, more, seconds, self.options.seed)
-            made = replace(made, rules=choice.rules(made, lines))
-        library = self._with_rules(library, made, choice.models)
+            choice = Choice(made, more, seconds, self.options.seed)
+        library = self._with_choice(library, choice, lines)
         chosen = [library.open_signature.program(sizes) for sizes in more]
         best = seconds.min(axis=0)
         loss = math.exp(np.mean([np.log(seconds[k, n] / best[n]) for n, k in enumerate(chosen)]))
@@ -251,11 +249,9 @@ class _OpenTuning:
         numerics = str(self.options.numerics)
         return open_library(made, self.workload, self.target, "kernel", numerics)
 
-    def _with_rules(
-        self, library: OpenLibrary, made: Cover, models: Sequence[TimeModel]
-    ) -> OpenLibrary:
-        extra = {**library.origin.extra, "times": [m.to_json() for m in models]}
-        signature = replace(library.open_signature, rules=made.rules)
+    def _with_choice(self, library: OpenLibrary, choice: Choice, lines: Lines) -> OpenLibrary:
+        extra = {**library.origin.extra, "times": choice.to_json()}
+        signature = replace(library.open_signature, rules=choice.rules(lines))
         return OpenLibrary(signature, library._binary, replace(library.origin, extra=extra))
 
     def _alone(self, program: OpenProgram) -> OpenProgram:

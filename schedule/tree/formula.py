@@ -123,9 +123,7 @@ class Formula:
 
     def to_json(self) -> Any:
         """A value that `json` can write, and `formula_from_json` reads."""
-        if self.op == "dim":
-            return self.args[0]
-        return {self.op: [x.to_json() if isinstance(x, Formula) else x for x in self.args]}
+        return self.args[0] if self.op == "dim" else {self.op: [*map(in_json, self.args)]}
 
     def __str__(self) -> str:
         if self.op == "dim":
@@ -143,6 +141,11 @@ def extreme(op: str, x: Formula | int, y: Formula | int) -> Formula | int:
         return choose(x, y)
     (a, b), (c, d) = bounds(x), bounds(y)
     return _made(op, (x, y), choose(a, c), choose(b, d), math.gcd(divisor(x), divisor(y)))
+
+
+def in_json(x: Formula | int) -> Any:
+    """`Formula.to_json` of a formula, and a number as it is."""
+    return x.to_json() if isinstance(x, Formula) else x
 
 
 def formula_from_json(data: Any, dims: Mapping[str, Dim]) -> Formula | int:

@@ -64,9 +64,26 @@ def test_threads_are_started_where_they_gain_more_than_a_launch_varies_by():
     sizes = [{"n": n} for n in (8, 9, 10, 12, 300, 320, 350, 380)]
     seconds = np.array([[2.3e-6] * 4 + [2e-5] * 4, [2.6e-6] * 4 + [4e-5] * 4])
     lines = {"n": [*(n for n in (1, 8, 12, 13, 300, 380) if many.takes({"n": n}))]}
-    rules = choice.Choice(work, sizes, seconds, 0).rules(made, lines)
+    rules = choice.Choice(made, sizes, seconds, 0).rules(lines)
     chosen = {n: next(r.program for r in rules if r.holds([n])) for n in (10, 350)}
     assert chosen == {10: 1, 350: 0}
+
+
+def test_of_two_tiles_that_is_chosen_which_divides_a_size():
+    work, target = dense(400), resolve("cpu", 1)
+    config = space(work.at(n=64), target).default
+    rows = (5, 7)
+    made = []
+    for tile in rows:
+        values = {**dict(config.values), "tile0": (tile, 16)}
+        one = replace(config, values=tuple(values.items()))
+        made.append(open_program(work, target, one, {"n": 64}))
+    sizes = [{"n": n} for n in (8, 11, 16, 23, 32, 45, 64, 90, 128, 181, 256, 362)]
+    steps = [[-(-each["n"] // tile) * tile * 1e-8 for each in sizes] for tile in rows]
+    learned = choice.Choice(Cover(made[0].dims, tuple(made), ()), sizes, np.array(steps), 0)
+    rules = learned.rules({"n": [7]})
+    chosen = {n: next(r.program for r in rules if r.holds([n])) for n in (25, 28, 50, 56, 75, 77)}
+    assert chosen == {25: 0, 28: 1, 50: 0, 56: 1, 75: 0, 77: 1}
 
 
 def test_a_tuned_library_is_right_at_all_sizes(tuned):

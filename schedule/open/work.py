@@ -1,0 +1,82 @@
+"""The operations that a program of open sizes does, as a formula of the sizes.
+
+Where a tile does not divide an axis, its last tile computes elements again. So the operations of a
+program rise in steps, at other sizes than those of a program with other tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loopwright.dsl.elements import FLOAT_FUNCTIONS
+from loopwright.dsl.expr import Binary, Expr, Select, Unary
+from loopwright.dsl.traversal import walk
+from loopwright.schedule.tree.formula import evaluated, extreme
+from loopwright.schedule.tree.grammar import Loop, Stmt, Store, Tree, Var, ceildiv
+
+_FUNCTION = 8  # operations of an exponential, about
+
+Number = Any
+"""A formula of the sizes, or a number."""
+
+
+def operations(tree: Tree, threads: int) -> Number:
+    """Operations on vectors of the busiest thread in one call of a program."""
+    total: Number = 0
+    for stmt in tree.body:
+        total = total + _of_nest(stmt, threads)
+    return total
+
+
+def inputs(sizes: Mapping[str, int], number: Number) -> list[float]:
+    """Inputs of a model of a program's time: the sizes, and c, the number of its operations."""
+    return [*map(float, sizes.values()), float(max(1, evaluated(number, sizes)))]
+
+
+def _of_nest(stmt: Stmt, threads: int) -> Number:
+    """Operations of the busiest thread in a top-level statement."""
+    blocks: Number = 1
+    outer = stmt
+    while isinstance(outer, Loop) and outer.kind == "parallel":
+        blocks = blocks * outer.extent
+        outer = outer.body[0]
+    total: Number = sum(_inside([stmt], {}), start=0)
+    if threads == 1 or blocks == 1:
+        return total
+    return total // blocks * ceildiv(blocks, threads)
+
+
+def _inside(body: Sequence[Stmt], around: dict[Var, Number]) -> list[Number]:
+    """Operations of the stores of a body, inside of loops with so many iterations."""
+    found: list[Number] = []
+    for stmt in body:
+        if isinstance(stmt, Store):
+            found.append(math.prod(around.values(), start=_each(stmt.value)))
+        elif isinstance(stmt, Loop):
+            found += _inside(stmt.body, around | _iterations(stmt, around))
+    return found
+
+
+def _iterations(loop: Loop, around: dict[Var, Number]) -> dict[Var, Number]:
+    """Iterations of a loop. A bound of what is left behind a block tells those of all blocks."""
+    if loop.kind == "vectorized":
+        return {}
+    extent: Number = loop.extent
+    if loop.bound is None:
+        return {loop.var: extent}
+    most: Number = loop.bound.const
+    if not loop.bound.terms:
+        return {loop.var: extreme("min", extent, most)}
+    ((block, _), *others) = loop.bound.terms
+    if others or block not in around:
+        return {loop.var: extent}
+    return {block: 1, loop.var: most}
+
+
+def _each(value: Expr) -> int:
+    """Operations of one element, its store one of them."""
+    parts = [*walk(value)]
+    functions = sum(isinstance(p, Unary) and p.op in FLOAT_FUNCTIONS for p in parts)
+    return 1 + sum(isinstance(p, (Binary, Select)) for p in parts) + _FUNCTION * functions

@@ -1,0 +1,91 @@
+"""Operations of programs of open sizes, beside loops that are run one by one."""
+
+import numpy as np
+import pytest
+
+import loopwright as lw
+from loopwright.codegen.open.build import default_configs
+from loopwright.codegen.target import resolve
+from loopwright.dsl.numerics import Numerics
+from loopwright.dsl.traversal import walk
+from loopwright.schedule.open.numbers import at_sizes
+from loopwright.schedule.open.program import open_program
+from loopwright.schedule.open.work import inputs, operations
+from loopwright.schedule.tree.formula import formula_from_json, in_json
+from loopwright.schedule.tree.grammar import Let, Linear, Loop, Quotient, Store, Var
+
+
+def dense():
+    n = lw.dim("n", 1, 90)
+    return lw.workload(lw.ops.dense(lw.tensor("X", (n, 24)), lw.tensor("W", (40, 24))))
+
+
+def attention():
+    n = lw.dim("n", 1, 90)
+    q, k, v = (lw.tensor(name, (1, n, 16)) for name in "QKV")
+    return lw.workload(lw.ops.attention(q, k, v))
+
+
+def pooled():
+    n = lw.dim("n", 8, 90)
+    return lw.workload(lw.ops.max_pool2d(lw.tensor("X", (1, 8, n, 20)), 3, 2))
+
+
+def value(x, known):
+    """The number of an index expression."""
+    if isinstance(x, Var):
+        return known[x]
+    if isinstance(x, Linear):
+        return x.const + sum(c * value(t, known) for t, c in x.terms)
+    number = value(x.value, known)
+    return number // x.divisor if isinstance(x, Quotient) else number % x.divisor
+
+
+def counted(body, known):
+    """Operations of a tree of one size, whose loops are run one by one."""
+    found = 0
+    for stmt in body:
+        if isinstance(stmt, Let):
+            known[stmt.var] = min(value(stmt.value, known), stmt.limit)
+        elif isinstance(stmt, Store):
+            parts = [type(x).__name__ for x in walk(stmt.value)]
+            found += 1 + sum({"Binary": 1, "Select": 1, "Unary": 8}.get(x, 0) for x in parts)
+        elif isinstance(stmt, Loop):
+            count = (
+                stmt.extent if stmt.bound is None else min(stmt.extent, value(stmt.bound, known))
+            )
+            for k in range(1 if stmt.kind == "vectorized" else count):
+                found += counted(stmt.body, {**known, stmt.var: k})
+    return found
+
+
+def opened(workload, size, threads):
+    target = resolve({"kind": "llvm", "mcpu": "znver3"}, threads)
+    sizes = {"n": size}
+    config = next(default_configs(workload, target, Numerics.STANDARD, sizes))
+    return open_program(workload, target, config, sizes)
+
+
+@pytest.mark.parametrize("make", [dense, attention, pooled])
+def test_operations_are_those_that_the_loops_run_at_every_size(make):
+    program = opened(make(), 32, 1)
+    number = operations(program.tree, 1)
+    (known,) = program.dims
+    for n in [*known.values[:8], 17, 33]:
+        tree = at_sizes(program.tree, {"n": np.array([n])}).row(0)
+        assert inputs({"n": n}, number) == [n, counted(tree.body, {})]
+
+
+def test_of_several_threads_those_of_the_busiest_one_are_counted():
+    program = opened(dense(), 64, 4)
+    alone, shared = (operations(program.tree, threads) for threads in (1, 4))
+    for n in (16, 33, 64, 90):
+        all_of, busiest = alone.at({"n": n}), shared.at({"n": n})
+        assert all_of / 4 <= busiest <= all_of
+
+
+def test_operations_are_the_same_after_they_are_written_and_read():
+    program = opened(attention(), 64, 2)
+    number = operations(program.tree, 2)
+    again = formula_from_json(in_json(number), {d.name: d for d in program.dims})
+    assert str(again) == str(number)
