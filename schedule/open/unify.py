@@ -238,7 +238,7 @@ class Unification(ABC):
             for same, made in zip(left, fit.formulas(columns, settled.values())):
                 if not made:
                     other = where[table[:, same[0]] != self.numbers[same[0]]]
-                    nearest = np.abs(np.log(other / self._own)).max(axis=1).argmin()
+                    nearest = np.abs(np.log((other + 1) / (self._own + 1))).max(axis=1).argmin()
                     return without(dims, other[nearest].tolist(), self.made_for)
                 found.append((same, made))
         return found

@@ -2,6 +2,7 @@
 
 import pytest
 
+from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.unify import Unification, everywhere
 
@@ -63,3 +64,19 @@ class Edge(Unification):
 def test_an_edge_of_another_structure_is_cut_off_at_once():
     made = Edge().unified()
     assert [(d.low, d.high) for d in made.dims] == [(1, 4), (2, 8), (1, 64)]
+
+
+class Scattered(Unification):
+    """A number that follows nothing but where a dim is 0, which is where it was made for."""
+
+    def __init__(self):
+        super().__init__((Dim("past", 0, 64, 1),), {"past": 0}, (), 10)
+
+    def structure(self, sizes):
+        return "one", (pow(3, sizes["past"], 101) if sizes["past"] else 0,)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_without_a_formula_is_left_to_other_boxes_where_a_dim_is_0():
+    with pytest.raises(ConfigError, match="no form for sizes other than"):
+        Scattered().unified()
