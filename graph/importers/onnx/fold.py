@@ -32,7 +32,11 @@ def folded(node: Any, inputs: Sequence[Array | None], version: int) -> list[Arra
                 return [np.asarray(quick(*inputs))]
             if along is not None and version >= _NEW_AXES:
                 return [np.asarray(along(next((a.i for a in node.attribute), 0), *inputs))]
-        except (ValueError, IndexError, TypeError):  # shapes that do not fit: the reference says so
+        except (
+            ValueError,
+            IndexError,
+            TypeError,
+        ):  # shapes that do not fit: the reference says so
             pass
     return _by_reference(node, inputs, version)
 
