@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,9 +11,10 @@ import numpy as np
 from loopwright.costmodel.models.time_model import TimeModel
 from loopwright.dsl.size import Dim
 from loopwright.explore.open.tuned import Sizes
-from loopwright.schedule.open.cover import Cover, middle, rules
+from loopwright.schedule.open.cover import Cover
 from loopwright.schedule.open.rule import Rule
-from loopwright.schedule.open.work import inputs, operations
+from loopwright.schedule.open.selection import middle, rules
+from loopwright.schedule.open.work import Array, Floats, inputs, operations
 from loopwright.schedule.tree.formula import in_json
 
 Lines = Mapping[str, Sequence[int]]
@@ -22,7 +22,6 @@ Lines = Mapping[str, Sequence[int]]
 _CELLS = 64  # in the middle of each of which programs are measured
 _ALONE = 32  # least sizes of one dim that are cells of their own
 _CHOSEN = 1024  # least sizes of one dim, for each of which a program is chosen
-_ALIKE = 1.005  # times the least that the program of the sizes before may take: fewer rules
 _LAUNCH = 5e-7  # seconds that a launch of threads may take more than when it was measured
 _NEIGHBOURS = 0.05  # of logarithms of sizes: how far a measurement corrects a model
 
@@ -63,38 +62,29 @@ class Choice:
         self._made, self._seed = made, seed
         self.operations = [operations(p.tree, p.target.threads) for p in made.programs]
         self.models: list[TimeModel] = []
-        self._residuals: list[Callable[[Sequence[float]], float]] = []
+        self._residuals: list[Callable[[Floats], Floats]] = []
         for row, number in zip(seconds, self.operations, strict=True):
             able = np.isfinite(row)
-            known = np.array([inputs(each, number) for each in sizes])[able]
+            asked = [inputs(each, number) for each in itertools.compress(sizes, able)]
+            known = np.reshape(asked, (len(asked), 1 + len(made.dims)))
             self.models.append(self._model(known, row[able]))
             self._residuals.append(_residual(self.models[-1], known, row[able]))
 
     def rules(self, lines: Lines) -> tuple[Rule, ...]:
-        """Rules that choose among the programs that were measured, for cells with such starts and
-        each of the least sizes of one dim."""
-        made = self._made
-
-        chosen = -1
-
-        def best(able: Sequence[int], sizes: Sizes) -> int:
-            nonlocal chosen
-
-            def expected(k: int) -> float:
-                asked = inputs(sizes, self.operations[k])
-                seconds = float(self.models[k].predict([asked])[0])
-                launch = _LAUNCH if made.programs[k].target.threads > 1 else 0.0
-                return seconds * math.exp(self._residuals[k](asked)) + launch
-
-            seconds = {k: expected(k) for k in able}
-            if not seconds.get(chosen, math.inf) <= _ALIKE * min(seconds.values()):
-                chosen = min(able, key=lambda k: seconds[k])
-            return chosen
-
-        if len(made.dims) == 1:
+        """Rules that choose among the programs, for cells with such starts and each of the least
+        sizes of one dim."""
+        dims = self._made.dims
+        if len(dims) == 1:
             ((name, starts),) = lines.items()
-            lines = {name: [*starts, *made.dims[0].values[:_CHOSEN]]}
-        return rules(made.dims, made.programs, best, lines)
+            lines = {name: [*starts, *dims[0].values[:_CHOSEN]]}
+        return rules(dims, self._made.programs, self._expected, lines)
+
+    def _expected(self, k: int, sizes: Mapping[str, Array]) -> Floats:
+        """Seconds of a program at many sizes."""
+        asked = inputs(sizes, self.operations[k])
+        launch = _LAUNCH if self._made.programs[k].target.threads > 1 else 0.0
+        off: Floats = np.exp(self._residuals[k](asked))
+        return self.models[k].predict(asked) * off + launch
 
     def to_json(self) -> list[dict[str, Any]]:
         """The model of each program and its operations, as `OpenLibrary.explain` reads them."""
@@ -110,17 +100,16 @@ class Choice:
         return model
 
 
-def _residual(model: TimeModel, known: Any, seconds: Any) -> Callable[[Sequence[float]], float]:
-    """The error of a model as a function of sizes: the mean of the logarithms of measured over
-    predicted seconds near them."""
-    if not len(known):
-        return lambda _: 0.0
-    off = np.log(seconds / model.predict(known))
+def _residual(model: TimeModel, known: Any, seconds: Any) -> Callable[[Floats], Floats]:
+    """The error of a model as a function of its inputs: the mean of the logarithms of measured
+    over predicted seconds at sizes near by."""
+    off = np.log(seconds / model.predict(known)) if len(known) else np.zeros(0)
     places = np.log(known[:, :-1])
 
-    def mean(asked: Sequence[float]) -> float:
-        apart = ((places - np.log(asked[:-1])) ** 2).sum(axis=1)
-        weights = np.exp(-apart / (2 * _NEIGHBOURS**2))
-        return float((weights @ off) / (weights.sum() + 1e-3))
+    def mean(asked: Floats) -> Floats:
+        apart = np.log(asked[:, None, :-1]) - places
+        weights = np.exp(-(apart**2).sum(axis=2) / (2 * _NEIGHBOURS**2))
+        found: Floats = (weights @ off) / (weights.sum(axis=1) + 1e-3)
+        return found
 
     return mean

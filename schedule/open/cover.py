@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import le
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from loopwright.schedule.open.prepared import SizedConstantsError, as_inputs
 from loopwright.schedule.open.program import OpenProgram, general, grid, open_program
 from loopwright.schedule.open.retarget import retargeted
 from loopwright.schedule.open.rule import Rule
+from loopwright.schedule.open.selection import distance, rules
 from loopwright.schedule.program.nest import extent
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -25,8 +27,7 @@ from loopwright.schedule.target import Target
 MOST_PROGRAMS = 24
 """Programs in one library, as variants.c has."""
 
-_TILE = "tile"  # what the names of knobs of register tiles begin with
-_LARGER = 8.0  # a size above those that a program was made for is that much farther from it
+_TILE, _BLOCK = "tile", "block"  # what the names of knobs begin with
 _FEW = 8  # rows, which one register tile has
 _GPU_SIZES = 4
 _CROWDED = 3  # dims, whose sizes are too many for a program at each end of each
@@ -140,17 +141,28 @@ def completed(
 def _laid_out_as(first: OpenProgram, configs: Iterable[Config]) -> Iterator[Config]:
     """Configs, before each the one with the vector tiles of a program, by which it lays constants
     out."""
-    known = dict(first.config.values)
     for config in configs:
         if config.sketch == first.config.sketch:
-            yield replace(
-                config,
-                values=tuple(
-                    (name, (*value[:-1], known[name][-1]) if name.startswith(_TILE) else value)
-                    for name, value in config.values
-                ),
-            )
+            yield _as_wide(first, config)
         yield config
+
+
+def _as_wide(first: OpenProgram, config: Config) -> Config:
+    """A config with the vector tiles of a program, of no more rows than fit the registers then.
+    Its blocks hold as many of these as make up the rows and columns that they had."""
+    known, values = dict(first.config.values), dict(config.values)
+    choices = {knob.name: knob.choices for knob in first.sketch.knobs}
+    for nest, leader in zip(first.sketch.nests, first.sketch.knobs_of, strict=True):
+        if (name := f"{_TILE}{leader}") not in values:
+            continue
+        own, width = values[name], known[name][-1]
+        fitting = (c for c in choices[name] if c[-1] == width and all(map(le, c[:-1], own)))
+        values[name] = max(fitting, default=known[name])
+        for axis, before, now in zip(nest.tile, own, values[name], strict=True):
+            block = f"{_BLOCK}{nest.nest.axes.index(axis)}_{leader}" if axis in nest.order else ""
+            if block in values:
+                values[block] = (-(-values[block][0] * before // now),)
+    return replace(config, values=tuple(values.items()))
 
 
 def _clipped(
@@ -158,7 +170,7 @@ def _clipped(
 ) -> Iterator[Config]:
     """The config of the program for the next larger sizes, its register tiles no larger than the
     loops are here: few rows go over the weights once."""
-    nearest = min(programs, key=lambda p: _distance(p, sizes), default=None)
+    nearest = min(programs, key=lambda p: distance(p, sizes), default=None)
     if nearest is None or not (nearest.tree.constants and _few(sizes)):
         return
     sketch, values = nearest.sketch, dict(nearest.config.values)
@@ -291,69 +303,3 @@ def _small(dims: tuple[Dim, ...], sizes: Mapping[str, int]) -> list[dict[str, in
     may make one of a few."""
     steps = ({d.name: min(sizes[d.name], d.low + n * d.multiple) for d in dims} for n in (1, 2, 4))
     return [*{tuple(s.values()): s for s in steps}.values()]
-
-
-def rules(
-    dims: tuple[Dim, ...],
-    programs: Sequence[OpenProgram],
-    best: Callable[[Sequence[int], Mapping[str, int]], int] | None = None,
-    more: Mapping[str, Sequence[int]] | None = None,
-) -> tuple[Rule, ...]:
-    """Rules for all sizes, at most one program for each cell of a grid.
-
-    The grid has lines where some program begins or ends to be right, behind the sizes that
-    programs were made for, and before the sizes of `more`. `best` chooses among the numbers of
-    programs that are right for a cell, given its middle; the next larger one if None.
-    """
-    choose = best or (lambda able, sizes: min(able, key=lambda k: _distance(programs[k], sizes)))
-    lines = [_lines(d, at, programs, (more or {}).get(d.name, ())) for at, d in enumerate(dims)]
-    made: list[Rule] = []
-    for cell in itertools.product(*(itertools.pairwise(line) for line in lines)):
-        box = tuple((low, high - d.multiple) for (low, high), d in zip(cell, dims, strict=True))
-        able = [
-            k
-            for k, p in enumerate(programs)
-            if all(d.low <= low and high <= d.high for d, (low, high) in zip(p.dims, box))
-        ]
-        if not able:
-            raise ConfigError(f"no program is right for all sizes of {box}")
-        ends = zip(dims, box, strict=True)
-        rule = Rule(box, choose(able, {d.name: middle(low, high, d) for d, (low, high) in ends}))
-        if made and (joined := _joined(made[-1], rule)) is not None:
-            made[-1] = joined
-        else:
-            made.append(rule)
-    return tuple(made)
-
-
-def middle(low: int, high: int, known: Dim) -> int:
-    """The size in the middle of two sizes of a dim, in the logarithm."""
-    return low + int(math.sqrt(low * high) - low) // known.multiple * known.multiple
-
-
-def _distance(program: OpenProgram, sizes: Mapping[str, int]) -> float:
-    """Distance of sizes from those that a program was made for, in the logarithm; larger ones
-    count more, as they do not fit its blocks."""
-    return min(
-        sum(max(d, -_LARGER * d) for d in (math.log(n / sizes[name]) for name, n in own.items()))
-        for own in program.made_for
-    )
-
-
-def _lines(known: Dim, at: int, programs: Sequence[OpenProgram], more: Sequence[int]) -> list[int]:
-    """The starts of the cells of a dim, and the first size behind the last one."""
-    step = known.multiple
-    own = sorted({sizes[known.name] for p in programs for sizes in p.made_for})
-    between = [size + step for size in own]
-    ends = (e for p in programs for e in (p.dims[at].low, p.dims[at].high + step))
-    found = {known.low, known.high + step, *ends, *between, *more}
-    return sorted(f for f in found if known.low <= f <= known.high + step)
-
-
-def _joined(one: Rule, other: Rule) -> Rule | None:
-    """One rule for both, where the boxes touch along the last dim."""
-    *same, (low, _) = one.bounds
-    *there, (_, high) = other.bounds
-    if one.program != other.program or same != there:
-        return None
-    return Rule((*same, (low, high)), one.program)

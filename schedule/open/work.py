@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from loopwright.dsl.elements import FLOAT_FUNCTIONS
 from loopwright.dsl.expr import Binary, Expr, Select, Unary
 from loopwright.dsl.traversal import walk
@@ -18,6 +20,8 @@ from loopwright.schedule.tree.grammar import Loop, Stmt, Store, Tree, Var, ceild
 
 _FUNCTION = 8  # operations of an exponential, about
 
+Array = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 Number = Any
 """A formula of the sizes, or a number."""
 
@@ -30,9 +34,11 @@ def operations(tree: Tree, threads: int) -> Number:
     return total
 
 
-def inputs(sizes: Mapping[str, int], number: Number) -> list[float]:
-    """Inputs of a model of a program's time: the sizes, and c, the number of its operations."""
-    return [*map(float, sizes.values()), float(max(1, evaluated(number, sizes)))]
+def inputs(sizes: Mapping[str, int | Array], number: Number) -> Floats:
+    """Inputs of a model of a program's time, the last axis: the sizes, and c, the number of its
+    operations. Sizes may be arrays, for many calls."""
+    count = np.maximum(1, evaluated(number, sizes))
+    return np.stack(np.broadcast_arrays(*sizes.values(), count), axis=-1).astype(np.float64)
 
 
 def _of_nest(stmt: Stmt, threads: int) -> Number:

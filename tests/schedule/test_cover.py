@@ -1,5 +1,6 @@
 """Programs that together are right for all sizes of a workload."""
 
+from dataclasses import replace
 from functools import partial
 
 import loopwright as lw
@@ -8,6 +9,7 @@ from loopwright.dsl import ops
 from loopwright.dsl.numerics import Numerics
 from loopwright.schedule.open.cover import MOST_PROGRAMS, covered
 from loopwright.schedule.open.short_tiles import default_for_smaller
+from loopwright.schedule.open.work import inputs, operations
 from tests.targets import AVX2_SMALL, AVX512_LARGE
 
 
@@ -33,3 +35,31 @@ def test_blocks_that_images_of_one_row_alone_have_are_not_chosen_for_larger_ones
     for size in (1, 2, 3, 12):
         sketch = default_for_smaller(workload, AVX2_SMALL, Numerics.STANDARD, {"h": size})
         assert sketch.workload.key == workload.at(h=size).key
+
+
+def dense_of_any_rows(threads):
+    target = replace(AVX512_LARGE, threads=threads)
+    x, w = tensor("x", lw.dim("n", 1, 4096), 768), tensor("w", 768, 768, constant=True)
+    workload = lw.workload(ops.dense(x, w))
+    return covered(
+        workload, target, lambda given: partial(default_configs, given, target, Numerics.STANDARD)
+    )
+
+
+def test_programs_that_lay_out_weights_alike_have_blocks_for_all_threads():
+    made = dense_of_any_rows(2)
+    for p, own in ((p, own) for p in made.programs for own in p.made_for):
+        alone, shared = (inputs(own, operations(p.tree, threads))[-1] for threads in (1, 2))
+        assert shared <= 0.51 * alone, own
+
+
+def test_a_size_runs_a_program_whose_tiles_it_fits():
+    made = dense_of_any_rows(1)
+    rows = [dict(p.config.values)["tile0"][0] for p in made.programs]
+    for n in (2, 3, 4, 5, 6, 9, 12, 16, 24, 60, 64):
+        chosen = next(rule.program for rule in made.rules if rule.holds([n]))
+        computed = {
+            k: -(-n // r) * r for k, r in enumerate(rows) if made.programs[k].takes({"n": n})
+        }
+        larger = [c for k, c in computed.items() if made.programs[k].made_for[0]["n"] >= n]
+        assert computed[chosen] <= 1.05 * min(larger), n

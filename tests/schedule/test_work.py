@@ -73,7 +73,7 @@ def test_operations_are_those_that_the_loops_run_at_every_size(make):
     (known,) = program.dims
     for n in [*known.values[:8], 17, 33]:
         tree = at_sizes(program.tree, {"n": np.array([n])}).row(0)
-        assert inputs({"n": n}, number) == [n, counted(tree.body, {})]
+        assert inputs({"n": n}, number).tolist() == [n, counted(tree.body, {})]
 
 
 def test_of_several_threads_those_of_the_busiest_one_are_counted():
