@@ -13,7 +13,7 @@ from loopwright.dsl.size import Dim
 from loopwright.explore.open.tuned import Sizes
 from loopwright.schedule.open.cover import Cover
 from loopwright.schedule.open.rule import Rule
-from loopwright.schedule.open.selection import middle, rules
+from loopwright.schedule.open.selection import between, rules
 from loopwright.schedule.open.work import Array, Floats, inputs, operations
 from loopwright.schedule.tree.formula import in_json
 
@@ -44,7 +44,7 @@ def middles(dims: Sequence[Dim], lines: Lines) -> list[Sizes]:
     along = []
     for d in dims:
         ends = itertools.pairwise([*lines[d.name], d.high + d.multiple])
-        along.append([middle(low, high - d.multiple, d) for low, high in ends])
+        along.append([between(low, high - d.multiple, d, 0.5) for low, high in ends])
     return [dict(zip(lines, cell, strict=True)) for cell in itertools.product(*along)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -15,11 +14,12 @@ from loopwright.schedule.open.program import OpenProgram
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.open.work import Array, Floats, inputs, operations
 
-_LARGER = 8.0  # a size above those that a program was made for is that much farther from it
+_LARGER = 4.0  # a size above those that a program was made for is that much farther from it
 _ALONE = 128  # least sizes of one dim that are cells of their own
 _STEP = 1.06  # times as large: from one cell behind these to the next
 _FAR = math.log(16)  # distance from which on operations do not tell the time
 _NEARER = 0.01  # of a program's cost for each unit of distance
+_SHARES = (1 / 6, 1 / 2, 5 / 6)  # of the way through a cell, where costs are compared
 _ALIKE = 1.005  # times the least that the program of the cell before may cost: fewer rules
 
 Cost = Callable[[int, Mapping[str, Array]], Floats]
@@ -36,23 +36,29 @@ def rules(
 
     The grid has lines where some program begins or ends to be right, behind the sizes that
     programs were made for, and before the sizes of `more`. Of the programs that are right for a
-    cell, that is chosen which costs least in its middle; that of the cell before it if it costs
-    next to nothing more.
+    cell, that is chosen which costs least on average; that of the cell before it if it costs next
+    to nothing more.
     """
-    cost, more = cost or partial(_work, programs), more or _least(dims)
+    cost, more = cost or _work(programs), more or _least(dims)
     lines = [_lines(d, at, programs, more.get(d.name, ())) for at, d in enumerate(dims)]
     boxes = [
         tuple((low, high - d.multiple) for (low, high), d in zip(cell, dims, strict=True))
         for cell in itertools.product(*map(itertools.pairwise, lines))
     ]
-    middles = np.array([[middle(*e, d) for e, d in zip(box, dims, strict=True)] for box in boxes])
     ends = np.array(boxes)
+    asked = [
+        np.array(
+            [[between(*e, d, share) for e, d in zip(box, dims, strict=True)] for box in boxes]
+        )
+        for share in _SHARES
+    ]
     costs = np.full((len(boxes), len(programs)), np.inf)
     for k, p in enumerate(programs):
         low, high = np.array([(d.low, d.high) for d in p.dims]).T
         able = ((low <= ends[..., 0]) & (ends[..., 1] <= high)).all(axis=1)
         if able.any():
-            costs[able, k] = cost(k, named(dims, [*middles[able].T]))
+            logs = [np.log(cost(k, named(dims, [*sizes[able].T]))) for sizes in asked]
+            costs[able, k] = np.exp(np.mean(logs, axis=0))
     made: list[Rule] = []
     for box, each in zip(boxes, costs, strict=True):
         chosen = int(each.argmin())
@@ -79,20 +85,24 @@ def _least(dims: Sequence[Dim]) -> dict[str, list[int]]:
     return {known.name: [*first, *(others * known.multiple).tolist()]}
 
 
-def _work(programs: Sequence[OpenProgram], k: int, sizes: Mapping[str, Array]) -> Floats:
-    """The operations of program `k` at many sizes. Of two with as many, the one made for the next
-    larger sizes counts less, since its blocks hold all of the smaller loops; those made for much
-    larger ones, or smaller ones, cannot be compared so."""
-    program = programs[k]
-    away = distance(program, sizes)
-    count = inputs(sizes, operations(program.tree, program.target.threads))[:, -1]
-    made: Floats = count * np.exp(np.where(away > _FAR, away, _NEARER * away))
-    return made
+def _work(programs: Sequence[OpenProgram]) -> Cost:
+    """The operations of programs. Of two with as many, the one made for the next larger sizes
+    counts less, since its blocks hold all of the smaller loops; those made for much larger ones,
+    or smaller ones, cannot be compared so."""
+    numbers = [operations(p.tree, p.target.threads) for p in programs]
+
+    def cost(k: int, sizes: Mapping[str, Array]) -> Floats:
+        away = distance(programs[k], sizes)
+        more: Floats = np.exp(np.where(away > _FAR, away, _NEARER * away))
+        return inputs(sizes, numbers[k])[:, -1] * more
+
+    return cost
 
 
-def middle(low: int, high: int, known: Dim) -> int:
-    """The size in the middle of two sizes of a dim, in the logarithm."""
-    return low + int(math.sqrt(low * high) - low) // known.multiple * known.multiple
+def between(low: int, high: int, known: Dim, share: float) -> int:
+    """The size at a share of the way between two sizes of a dim, in the logarithm."""
+    away = int(low * (high / low) ** share + 1e-9) - low
+    return low + away // known.multiple * known.multiple
 
 
 def distance(program: OpenProgram, sizes: Mapping[str, int | Array]) -> Floats:

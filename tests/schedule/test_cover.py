@@ -48,9 +48,11 @@ def dense_of_any_rows(threads):
 
 def test_programs_that_lay_out_weights_alike_have_blocks_for_all_threads():
     made = dense_of_any_rows(2)
-    for p, own in ((p, own) for p in made.programs for own in p.made_for):
-        alone, shared = (inputs(own, operations(p.tree, threads))[-1] for threads in (1, 2))
-        assert shared <= 0.51 * alone, own
+    for program in made.programs:
+        numbers = [operations(program.tree, threads) for threads in (1, 2)]
+        for own in program.made_for:
+            alone, shared = (inputs(own, number)[-1] for number in numbers)
+            assert shared <= 0.51 * alone, own
 
 
 def test_a_size_runs_a_program_whose_tiles_it_fits():
