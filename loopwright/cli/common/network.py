@@ -280,8 +280,8 @@ def shapes_of(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] 
 
 
 def with_values(path: Path, values: Sequence[str], shapes: Mapping[str, Any]) -> Any:
-    """The model of an ONNX file with the inputs of options `--value` as weights; `shapes` are those
-    of options `--shape`."""
+    """The model of an ONNX file with the inputs of options `--value` as weights, by the shapes of
+    options `--shape`."""
     from loopwright.graph.importers.onnx.file import inputs_of, onnx_file
 
     model = onnx_file(path)
