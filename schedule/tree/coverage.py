@@ -38,8 +38,8 @@ def left_out(writes: Sequence[Write]) -> Iterator[Any]:
 
     What is found is wrong, but not all that is wrong is found. Along every axis the first and the
     last element are to be written, and fewer elements left out between two neighbours of a store
-    than there are other stores. Stores that see a buffer with several ranks are not judged. A store
-    counts as reached where telling that takes too many combinations.
+    than there are other stores. Stores that see a buffer with several ranks are not judged. Where
+    telling whether a store is reached takes too many combinations, it counts as reached.
     """
     if len({len(axes) for axes, _ in writes}) > 1:
         return

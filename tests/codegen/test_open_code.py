@@ -95,5 +95,5 @@ def test_numbers_of_two_dims_of_many_sizes_each_are_looked_at_one_by_one():
 def test_more_elements_than_indices_count_are_refused_before_programs_are_made():
     n, m = lw.dim("n", 1, 4096), lw.dim("m", 1, 1_000_000)
     layer = lw.ops.dense(lw.tensor("X", (n, 8)), lw.tensor("W", (m, 8)))
-    with pytest.raises(BuildError, match="4096000000 elements at n=4096, m=1000000.*narrower"):
+    with pytest.raises(BuildError, match=r"4096000000 elements at n=4096, m=1000000.*narrower"):
         lw.build(layer)
