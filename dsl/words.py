@@ -30,6 +30,11 @@ def among(value: object, words: Collection[str]) -> bool:
     return isinstance(value, str) and value in words
 
 
+def quoted(value: object) -> str:
+    """A text in quotes, and a value of a wrong type as `brief` shows it, for a message."""
+    return repr(value) if isinstance(value, str) else brief(value)
+
+
 def no_element(value: object) -> str:
     """Message for a value that stands where an element of a tensor is wanted."""
     hint = "give a number, an element such as A[i, j], or an index"

@@ -11,7 +11,7 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError, LoopwrightError, TargetError
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.words import among, brief, counted
+from loopwright.dsl.words import among, counted, quoted
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.measure.local import LocalDevice
 from loopwright.schedule.cpu.inner_loops import kind_steps
@@ -83,7 +83,7 @@ class HandSchedule:
         """Choose the stage that the operations that follow change."""
         if not among(name, self.stages):
             raise ConfigError(
-                f"no stage {brief(name)} has loops of its own; those that have are "
+                f"no stage {quoted(name)} has loops of its own; those that have are "
                 f"{', '.join(self.stages)} (one that is computed inside of its reader has none)"
             )
         self._stage = self.stages.index(name)
@@ -152,7 +152,7 @@ class HandSchedule:
         ahead of calls."""
         if not among(operand, self._hand.operands):
             raise ConfigError(
-                f"{brief(operand)} is not read here; the operands are "
+                f"{quoted(operand)} is not read here; the operands are "
                 f"{', '.join(self._hand.operands)}"
             )
         place = () if at is None else (self._at(at),)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import Read, Table
-from loopwright.dsl.words import among, brief
+from loopwright.dsl.words import among, quoted
 from loopwright.schedule.program.nest import Nest, extent
 
 PREFIX = "hand"
@@ -112,7 +112,7 @@ class HandNest:
         names = [loop.name for loop in self.loops]
         if not among(name, names):
             known = f"the loops are {', '.join(names)}" if names else "this stage has no loops"
-            raise ConfigError(f"no loop {brief(name)}; {known}")
+            raise ConfigError(f"no loop {quoted(name)}; {known}")
         return names.index(name)
 
     def leaves(self, name: str) -> frozenset[str]:

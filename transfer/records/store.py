@@ -317,7 +317,7 @@ def _wanted(
 def _each(records: Iterable[Record]) -> Iterator[Record]:
     """The records of some. Raises `RecordError` for what is none."""
     try:
-        several = iter(records)
+        several: Iterator[Any] = iter(records)
     except TypeError:
         several = iter([records])
     for one in several:

@@ -35,7 +35,7 @@ def step_by_step() -> dict[Any, Callable[..., Any]]:
     return {torch.lstm: _by_steps}
 
 
-def _by_steps(x: Any, hx: Any, *rest: Any) -> tuple[Any, ...]:
+def _by_steps(x: Any, hx: Any, *rest: Any) -> Any:
     """An LSTM that projects its states, forwards and backwards, layer by layer; others as torch
     has them."""
     import torch
