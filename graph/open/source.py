@@ -26,6 +26,7 @@ from loopwright.graph.importers.onnx.file import (
 )
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference, no_reference
+from loopwright.graph.importers.sums import renamed, size_of_sum, words_in
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
 from loopwright.graph.importers.torch.inputs import (
@@ -37,7 +38,6 @@ from loopwright.graph.importers.torch.inputs import (
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.graph.open.known import fits, grows
-from loopwright.graph.open.sums import renamed, size_of_sum, words_in
 from loopwright.schedule.open.unify import drawn, everywhere
 
 Dims = Mapping[str, Any] | None

@@ -10,7 +10,7 @@ import numpy as np
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name
-from loopwright.graph.open.sums import renamed, words_in
+from loopwright.graph.importers.sums import renamed, words_in
 
 
 def check_tensors(program: Any) -> None:
