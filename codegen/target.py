@@ -15,7 +15,7 @@ from loopwright.codegen.library.binary import MAX_THREADS
 from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.processors import cpu_flags, usable_processors
 from loopwright.dsl.errors import TargetError
-from loopwright.dsl.words import brief
+from loopwright.dsl.words import among, brief, quoted
 from loopwright.schedule.target import Target, vector_registers
 
 _KEYS = {"kind", "mcpu", "mattr", "mtriple", "num-cores"}
@@ -92,8 +92,8 @@ def processor(target: str | Mapping[str, Any] | Target, threads: int | None = No
 
 def by_codegen(target: Target, codegen: str) -> Target:
     """A target whose code is made by "llvm" or "builtin". Raises `TargetError`."""
-    if codegen not in ("llvm", "builtin"):
-        raise TargetError(f'codegen={codegen!r}: give "llvm" or "builtin"')
+    if not among(codegen, ("llvm", "builtin")):
+        raise TargetError(f'codegen={quoted(codegen)}: give "llvm" or "builtin"')
     if codegen == "builtin" and target.kind not in ("llvm", "builtin"):
         raise TargetError(
             f'codegen="builtin" is for processors, not for target {target.kind}: leave one out'

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from loopwright.dsl.errors import NotationError
+from loopwright.dsl.words import brief
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 HALVES = ("float16", "bfloat16")
@@ -20,8 +21,8 @@ def check_dtype(dtype: DTypeLike | str) -> str:
     """The canonical name of an element type, given its name or NumPy's object for it."""
     try:
         name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
-    except TypeError:
-        name = repr(dtype)
+    except (TypeError, ValueError):  # ValueError where it has a type but is none, as a tensor
+        name = brief(dtype)
     if name not in DTYPES:
         raise NotationError(f"dtype {name!r} is not supported; use one of {', '.join(DTYPES)}")
     return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 _LONGEST = 60  # characters of a value in a message
 
@@ -23,6 +23,16 @@ def brief(value: object) -> str:
     if len(text) > _LONGEST:
         return f"{'' if text.startswith(kind) else f'{kind} '}{text[:_LONGEST]}…"
     return text if value is None or text.startswith(kind) else f"{kind} {text}"
+
+
+def among(value: object, words: Collection[str]) -> bool:
+    """Return whether a value is one of some words. Arrays would be compared element by element."""
+    return isinstance(value, str) and value in words
+
+
+def quoted(value: object) -> str:
+    """A text in quotes, and a value of a wrong type as `brief` shows it, for a message."""
+    return repr(value) if isinstance(value, str) else brief(value)
 
 
 def no_element(value: object) -> str:

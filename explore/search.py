@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from loopwright.costmodel.model import CostModel
 from loopwright.costmodel.models.file import StoredModel
 from loopwright.dsl.numerics import Numerics
-from loopwright.dsl.words import brief
+from loopwright.dsl.words import among, brief
 from loopwright.dsl.workload import Workload
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.finalize import INTERRUPTED, NO_TIME, finalize, reserved, unmeasured
@@ -154,7 +154,11 @@ def search(
 def _proposed(options: TuneOptions, budget: Budget) -> TuneOptions:
     """The options with the strategy "sampled" where they ask for it in another way: by the model
     "policy", or by a file of a sequence model without time to learn a cost model."""
-    strategy, policy = options.strategy, options.model == POLICY
+    strategy, policy = options.strategy, among(options.model, (POLICY,))
+    if not isinstance(strategy, str) and not callable(strategy):
+        raise TuningError(
+            f"strategy={brief(strategy)}: give a name such as 'annealing', or a function"
+        )
     if policy and strategy not in PROPOSED:
         raise TuningError(
             f"model={POLICY!r} chooses by itself, so strategy={strategy!r} cannot ask it: give "

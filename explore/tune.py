@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.words import assigned
+from loopwright.dsl.words import assigned, brief
 from loopwright.dsl.workload import Workload, any_workload
 from loopwright.explore.budget import Budget, TuningError
 from loopwright.explore.stopwatch import Stopwatch
@@ -132,6 +132,8 @@ def tune(  # noqa: PLR0913 - what users choose
     from loopwright.transfer.records.store import check_store
 
     workload = any_workload(workload)
+    if not isinstance(progress, bool | None):
+        raise TuningError(f"progress={brief(progress)}: give True or False, or leave it out")
     check_device(device, fleet)
     budget = Budget.of(trials, minutes, effort)
     if records is not None and budget.trials:

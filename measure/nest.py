@@ -11,7 +11,7 @@ from loopwright.codegen.target import resolve
 from loopwright.dsl.errors import ConfigError, LoopwrightError, TargetError
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.words import counted
+from loopwright.dsl.words import among, counted, quoted
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.measure.local import LocalDevice
 from loopwright.schedule.cpu.inner_loops import kind_steps
@@ -81,9 +81,9 @@ class HandSchedule:
 
     def stage(self, name: str) -> HandSchedule:
         """Choose the stage that the operations that follow change."""
-        if name not in self.stages:
+        if not among(name, self.stages):
             raise ConfigError(
-                f"no stage {name!r} has loops of its own; those that have are "
+                f"no stage {quoted(name)} has loops of its own; those that have are "
                 f"{', '.join(self.stages)} (one that is computed inside of its reader has none)"
             )
         self._stage = self.stages.index(name)
@@ -150,9 +150,10 @@ class HandSchedule:
         """Copy an operand in the order in which the loops read it: in every iteration of the loop
         `at`, or before the nest. A constant's copy before the nest is made once,
         ahead of calls."""
-        if operand not in self._hand.operands:
+        if not among(operand, self._hand.operands):
             raise ConfigError(
-                f"{operand!r} is not read here; the operands are {', '.join(self._hand.operands)}"
+                f"{quoted(operand)} is not read here; the operands are "
+                f"{', '.join(self._hand.operands)}"
             )
         place = () if at is None else (self._at(at),)
         return self._step("pack", self._hand.operands.index(operand), *place)

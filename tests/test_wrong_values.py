@@ -6,7 +6,9 @@ from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
+from loopwright.costmodel import TimeModel
 from loopwright.costmodel.models.file import load_model
+from loopwright.transfer.records.store import RecordStore
 from tests.codegen import kernels
 from tests.explore.synthetic import MadeUp
 
@@ -52,6 +54,20 @@ FIVE = {
     "callbacks": lambda: tune(callbacks=5),
     "a function as callback": lambda: tune(callbacks=[print]),
     "a transfer": lambda: tune(transfer=5),
+    "an array as a transfer": lambda: tune(transfer=np.ones(3)),
+    "an array as a strategy": lambda: tune(strategy=np.ones(3)),
+    "whether progress is shown": lambda: tune(progress=np.ones(3)),
+    "an array as a code generator": lambda: lw.build(SUM, codegen=np.ones(3)),
+    "a tensor as a dtype": lambda: lw.tensor("A", (2,), A),
+    "an array as a loop": lambda: lw.nest(SUM).parallel(np.ones(2)),
+    "an array as a stage": lambda: lw.nest(SUM).stage(np.ones(2)),
+    "an array as an operand": lambda: lw.nest(SUM).pack(np.ones(2)),
+    "a way to render": lambda: lw.ScheduleEnv(SUM, render_mode=np.ones(2)),
+    "options of an episode": lambda: lw.ScheduleEnv(SUM).reset(options=5),
+    "records": lambda: RecordStore("records.db").merge(5),
+    "whether records failed": lambda: RecordStore("records.db").query(failed=[]),
+    "the file of the best records": lambda: RecordStore("records.db").export_best(None),
+    "an array of one number as names": lambda: TimeModel(np.array(5)),
     "a device": lambda: tune(device=5),
     "targets": lambda: tune(device=None, targets=5),
     "sizes": lambda: lw.tune(OPEN, trials=1, records=None, sizes=5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,10 +15,12 @@ from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.open.signature import OpenParameter, OpenSignature
 from loopwright.codegen.target import cpu_features
 from loopwright.codegen.tir.emit import emit
+from loopwright.codegen.tir.indices import MOST_ELEMENTS
 from loopwright.codegen.tir.pipeline import compiled, object_file
 from loopwright.dsl.errors import BuildError, LoopwrightError, TargetError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import check_told
+from loopwright.dsl.words import assigned
 from loopwright.dsl.workload import Workload, tensor_shape
 from loopwright.schedule.loops.nothing import refuse_nothing_at_some_size
 from loopwright.schedule.open.cover import Choose, Cover, covered
@@ -41,12 +44,26 @@ def build_open(
         )
     refuse_nothing_at_some_size(workload)
     check_told(workload.dims, map(tensor_shape, workload.inputs))
+    check_elements(workload)
     word = Numerics.of(numerics)
 
     def choosing(given: Sized) -> Choose:
         return partial(default_configs, given, target, word)
 
     return open_library(covered(workload, target, choosing), workload, target, name, str(word))
+
+
+def check_elements(workload: Workload) -> None:
+    """Raise `BuildError` for an input or result that 32 bits cannot index at the greatest sizes:
+    finding programs takes long, and none can be built."""
+    greatest = {d.name: d.high for d in workload.dims}
+    there = workload.at(**greatest)
+    for t in (*there.inputs, *there.outputs):
+        if (count := math.prod(tensor_shape(t))) > MOST_ELEMENTS:
+            raise BuildError(
+                f"{t.name} has {count} elements at {assigned(greatest)}, but indices are 32 bits "
+                f"wide: give the dims narrower bounds, for at most {MOST_ELEMENTS}"
+            )
 
 
 def default_configs(

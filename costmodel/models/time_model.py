@@ -54,6 +54,7 @@ class TimeModel:
 
     def __init__(self, names: Sequence[str], seed: int = 0, units: int | None = None) -> None:
         listed = isinstance(names, Iterable) and not isinstance(names, str)
+        listed = listed and getattr(names, "shape", None) != ()  # an array of one number
         self.names = tuple(names) if listed else ()
         texts = listed and all(isinstance(name, str) for name in self.names)
         count = len(self.names)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.codegen.open.build import default_configs, open_library
+from loopwright.codegen.open.build import check_elements, default_configs, open_library
 from loopwright.codegen.open.library import OpenLibrary
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim, check_told, named
@@ -78,6 +78,7 @@ def tune_open(
         )
     refuse_nothing_at_some_size(workload)
     check_told(workload.dims, map(tensor_shape, workload.inputs))
+    check_elements(workload)
     with ExitStack() as stack:
         if options.records is None and budget.trials:  # a search learns from those before it
             folder = stack.enter_context(TemporaryFolder())

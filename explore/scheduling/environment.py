@@ -9,7 +9,7 @@ from loopwright.codegen.target import resolve
 from loopwright.costmodel.model import check_seed
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.tensor import Tensor
-from loopwright.dsl.words import counted
+from loopwright.dsl.words import among, brief, counted, quoted
 from loopwright.dsl.workload import Workload, as_workload
 from loopwright.explore.scheduling.evaluators import Evaluator, Measured
 from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Floats, Problem, State
@@ -65,8 +65,8 @@ class ScheduleEnv(Environment):
         machine = resolve(target, threads)
         if not many:
             raise ConfigError("an environment needs one workload at least")
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ConfigError(f'render_mode={render_mode!r}: give "ansi", or leave it out')
+        if render_mode is not None and not among(render_mode, self.metadata["render_modes"]):
+            raise ConfigError(f'render_mode={quoted(render_mode)}: give "ansi", or leave it out')
         if not isinstance(evaluator, Evaluator | None):
             raise ConfigError(
                 f"evaluator={evaluator!r} tells no speeds: give a Measured, Modelled or Formula, "
@@ -102,6 +102,8 @@ class ScheduleEnv(Environment):
         Raises `ConfigError` for another number, and `ModelError` for a seed that cannot be."""
         if seed is not None:
             check_seed(seed)
+        if not isinstance(options, Mapping | None):
+            raise ConfigError(f'options={brief(options)}: give {{"workload": 0}}, or leave it out')
         super().reset(seed=seed)
         chosen = (options or {}).get("workload")
         if chosen is None:

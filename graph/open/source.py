@@ -26,6 +26,7 @@ from loopwright.graph.importers.onnx.file import (
 )
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference, no_reference
+from loopwright.graph.importers.sums import renamed, size_of_sum, words_in
 from loopwright.graph.importers.torch.asserts import check_asserted
 from loopwright.graph.importers.torch.eager import BesideModule, check_least
 from loopwright.graph.importers.torch.inputs import (
@@ -37,7 +38,6 @@ from loopwright.graph.importers.torch.inputs import (
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.graph.open.known import fits, grows
-from loopwright.graph.open.sums import size_of_sum
 from loopwright.schedule.open.unify import drawn, everywhere
 
 Dims = Mapping[str, Any] | None
@@ -193,8 +193,8 @@ def _name_axes(model: Any, names: Mapping[str, str]) -> None:
     """Give the open axes of inputs other names."""
     for value in inputs_of(model):
         for axis in value.type.tensor_type.shape.dim:
-            if axis.dim_param in names:
-                axis.dim_param = names[axis.dim_param]
+            if axis.dim_param:
+                axis.dim_param = renamed(axis.dim_param, names)
 
 
 def _with_varying(model: Any, shapes: Mapping[str, Shape], arrays: Mapping[str, Any]) -> OpenOnnx:
@@ -348,9 +348,10 @@ def _check_names(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]
     """Raise `ModelError` for bounds of an axis that is not there."""
     axes = [axis for v in inputs_of(model) for axis in v.type.tensor_type.shape.dim]
     names = {axis.dim_param for axis in axes} - {""}
+    parts = {part for name in names for part in words_in(name)}
     stated = dims_of({name: _stated(name, x) for name, x in given.items()})
     for name in known:
-        if name in names or name in {d.name for d in stated}:
+        if name in names | parts or name in {d.name for d in stated}:
             continue
         shown = (
             f"names are: {', '.join(sorted(names))}"

@@ -146,9 +146,9 @@ class Fit:
         self.candidates, self.sizes = np.array(candidates, np.int64), sizes
         self.columns = np.unique(table, axis=1).T
         self.bases = [*map(self._basis, (*known, *products(dims)))]
-        if len(dims) > 1:
-            sums = (self._sum(c, self.bases) for c in self.columns)
-            self.bases += [self._basis(x) for x in sums if x is not None]
+        varying = (c for c in self.columns if (c != c[0]).any())
+        sums = (self._sum(c, self.bases) for c in varying)
+        self.bases += [self._basis(x) for x in sums if x is not None]
 
     def _basis(self, formula: Formula) -> _Basis:
         x = np.asarray(formula.at(self.sizes), np.int64)

@@ -27,8 +27,9 @@ from loopwright.schedule.open.numbers import (
     without_hints,
 )
 from loopwright.schedule.open.prepared import check_prepared
-from loopwright.schedule.open.retarget import check_values, divides, retargeted
+from loopwright.schedule.open.retarget import check_values, divides, retargeted, shapes_at
 from loopwright.schedule.open.unify import Structure, Unification, Unified, drawn
+from loopwright.schedule.program.buffer_reuse import Shapes
 from loopwright.schedule.program.nest import extent, in_place, nests
 from loopwright.schedule.program.padding import pads_some
 from loopwright.schedule.program.plan import has_reuse
@@ -41,6 +42,7 @@ from loopwright.schedule.tree.grammar import Tree
 from loopwright.schedule.tree.verifier import holds, legal
 
 _TILE, _UNROLL, _BLOCK = "tile", "unroll", "block"
+_COMPARED = 4  # sizes at which shapes are compared, beside the least and the greatest
 _BLOCKS_OF_A_THREAD = 16  # of which a quarter is left at a quarter of the size
 
 
@@ -109,19 +111,31 @@ class _Known:
     forms: dict[Any, Unified] = field(default_factory=dict)
     """The last form of each structure that its trees have."""
     _at: dict[tuple[int, ...], Sketch | str] = field(default_factory=dict)
+    _others: Shapes | None = None
 
     def at(self, sizes: Mapping[str, int], sketch: Sketch) -> Sketch:
         """The sketch at some sizes, given that at any. Raises `ConfigError` where it has none."""
         key = tuple(sizes[d.name] for d in self.workload.dims)
         if key not in self._at:
             try:
-                self._at[key] = retargeted(sketch, self.workload.at(**sizes), self.target)
+                self._at[key] = retargeted(
+                    sketch, self.workload.at(**sizes), self.target, self._shapes(sketch)
+                )
             except ConfigError as error:
                 self._at[key] = str(error)
         found = self._at[key]
         if isinstance(found, str):
             raise ConfigError(found)
         return found
+
+    def _shapes(self, sketch: Sketch) -> Shapes:
+        """The shapes of its tensors at a few sizes: those that differ at one of them have other
+        formulas, though they may be equal where one dim is as large as another."""
+        if self._others is None:
+            dims = self.workload.dims
+            there = (self.workload.at(**named(dims, s)) for s in drawn(dims, _COMPARED))
+            self._others = shapes_at(sketch, there, self.target)
+        return self._others
 
 
 def _known(workload: Sized, target: Target, sketch: Sketch) -> _Known:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.index import Index
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.program.buffer_reuse import settled
+from loopwright.schedule.program.buffer_reuse import Shapes, settled, shapes
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, in_place, lanes, scan_of
 from loopwright.schedule.registry import Named, derive
@@ -15,9 +17,22 @@ from loopwright.schedule.sketch.sketch import Choice, Config, NestSketch, Packed
 from loopwright.schedule.target import Target
 
 
-def retargeted(sketch: Sketch, workload: Workload, target: Target) -> Sketch:
+def shapes_at(
+    sketch: Sketch, workloads: Iterable[Workload], target: Target
+) -> dict[str, tuple[tuple[int, ...] | None, ...]]:
+    """The shapes of the tensors of a sketch's program at other sizes of its workload, by name."""
+    found = []
+    for workload in workloads:
+        with contextlib.suppress(ConfigError):
+            found.append(shapes(derive(Named(workload), target, sketch.derivation).groups))
+    return {name: tuple(at.get(name) for at in found) for at in found for name in at}
+
+
+def retargeted(
+    sketch: Sketch, workload: Workload, target: Target, others: Shapes | None = None
+) -> Sketch:
     """The loops of a sketch over those of another size of its workload, whether or not they are
-    worth a try there. The result has no knobs of its own.
+    worth a try there; `others` as `settled` has them. The result has no knobs of its own.
 
     Raises `ConfigError` where the program has other nests at that size.
     """
@@ -26,7 +41,7 @@ def retargeted(sketch: Sketch, workload: Workload, target: Target) -> Sketch:
     like = tuple(tuple(a.name for a in (*n.nest.axes, *n.nest.reduce)) for n in sketch.nests)
     for fills in (False, True):
         variant = derive(Named(workload), target, sketch.derivation, like, fills)
-        groups = settled(variant.workload, variant.groups)
+        groups = settled(variant.workload, variant.groups, others)
         placed = [pair for group in groups for pair in group.placed()]
         if len(placed) == len(sketch.nests):
             break

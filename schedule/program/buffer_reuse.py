@@ -19,7 +19,7 @@ one of them:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from loopwright.dsl.expr import Expr, Read
@@ -36,32 +36,46 @@ _TILE = 64  # elements, of which a tile has a divisor
 _FEW = 16  # times as many elements are long enough for slow ones at the end
 
 
-def settled(workload: Workload, groups: tuple[FusionGroup, ...]) -> tuple[FusionGroup, ...]:
+Shapes = Mapping[str, tuple[tuple[int, ...] | None, ...]]
+"""The shapes of tensors by name, at several sizes of a workload with dims."""
+
+
+def settled(
+    workload: Workload, groups: tuple[FusionGroup, ...], others: Shapes | None = None
+) -> tuple[FusionGroup, ...]:
     """The groups of a workload, long local rows in the place of their result, and tensors in the
-    place of others that are read no more."""
-    groups = tuple(map(_made_in_place, groups))
+    place of others that are read no more. Where shapes at `others` differ, they are equal at this
+    size by chance, and each tensor has a place of its own, as it has at other sizes."""
+    others = others or {}
+    groups = tuple(_made_in_place(group, others) for group in groups)
     kept = {t.name for t in workload.outputs} | constants_of(workload, groups)
     kept |= {t.name for group in groups for t in group.all_scratch}
     made = dict.fromkeys(n.out for group in groups for n in group.nests)
     whole = FusionGroup((), groups, tuple(t for t in made if t.name not in kept))
-    return tuple(p for p in _shared(whole).body if isinstance(p, FusionGroup))
+    return tuple(p for p in _shared(whole, others).body if isinstance(p, FusionGroup))
 
 
-def _made_in_place(group: FusionGroup) -> FusionGroup:
+def shapes(groups: tuple[FusionGroup, ...]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors that groups make, by name."""
+    return {n.out.name: tensor_shape(n.out) for group in groups for n in group.nests}
+
+
+def _made_in_place(group: FusionGroup, others: Shapes) -> FusionGroup:
     if group.tile_origins:
-        return _shared(group)
+        return _shared(group, others)
     rows = _Rows(group)
     local = next(filter(rows.stands, group.scratch), None)
     return group if local is None else rows.with_result_for(local)
 
 
-def _shared(group: FusionGroup) -> FusionGroup:
+def _shared(group: FusionGroup, others: Shapes) -> FusionGroup:
     """The group with each local tensor in the place of one before it that is read no more."""
     for before, after in itertools.permutations(group.scratch, 2):
-        if _succeeds(group, before, after):
+        alike = others.get(before.name) == others.get(after.name)
+        if alike and _succeeds(group, before, after):
             moved = _replaced(group, before, after)
             kept = tuple(t for t in group.scratch if t is not after)
-            return _shared(replace(moved, scratch=kept))
+            return _shared(replace(moved, scratch=kept), others)
     return group
 
 

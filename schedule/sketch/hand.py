@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import Read, Table
+from loopwright.dsl.words import among, quoted
 from loopwright.schedule.program.nest import Nest, extent
 
 PREFIX = "hand"
@@ -109,9 +110,9 @@ class HandNest:
     def position(self, name: str) -> int:
         """The position of a loop; `ConfigError` if there is none of this name."""
         names = [loop.name for loop in self.loops]
-        if name not in names:
+        if not among(name, names):
             known = f"the loops are {', '.join(names)}" if names else "this stage has no loops"
-            raise ConfigError(f"no loop {name!r}; {known}")
+            raise ConfigError(f"no loop {quoted(name)}; {known}")
         return names.index(name)
 
     def leaves(self, name: str) -> frozenset[str]:

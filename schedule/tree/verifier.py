@@ -25,7 +25,7 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import ORDERS, Expr
 from loopwright.dsl.traversal import children
 from loopwright.schedule.target import Gpu
-from loopwright.schedule.tree.coverage import Subscripts, Write, left_out
+from loopwright.schedule.tree.coverage import MOST_AT_ONCE, Subscripts, Write, left_out
 from loopwright.schedule.tree.gpu_verifier import GPU_LOOPS, Problem, gpu_problems
 from loopwright.schedule.tree.grammar import (
     KINDS,
@@ -57,7 +57,6 @@ from loopwright.schedule.tree.parts import order_parts
 
 NOTHING: Mapping[int, Column] = MappingProxyType({})
 MOST_REGISTER_BYTES = 1 << 16
-_MOST_AT_ONCE = 1 << 22  # combinations of columns
 _ONE = (bool, np.bool_)
 
 
@@ -83,7 +82,7 @@ def legal(tree: Tree, gpu: Gpu | None = None) -> np.ndarray[Any, np.dtype[np.boo
 def holds(tree: Tree) -> bool:
     """Return whether every rule is satisfied by a tree whose columns broadcast together: for all
     combinations of their values. It may refuse what holds: a loop that does not run is counted
-    as one that runs where telling the two apart takes more than `_MOST_AT_ONCE` combinations."""
+    as one that runs where telling the two apart takes more than `MOST_AT_ONCE` combinations."""
     try:
         return not _problems(tree, None)
     except MemoryError as error:  # its numbers are arrays of all sizes of several dims
@@ -125,14 +124,15 @@ class _Checker:
     def left_out(self) -> Iterator[Problem]:
         """Results that are not written whole, once all other rules are looked at."""
         for name, writes in self.results.items():
-            if np.any(bad := left_out(writes)):
-                yield bad, lambda i, name=name: f"elements of {name} are not written"  # type: ignore[misc]
+            for bad in left_out(writes):
+                if np.any(bad):
+                    yield bad, lambda i, name=name: f"elements of {name} are not written"  # type: ignore[misc]
 
     def _add(self, bad: Any, say: Callable[[int], str]) -> None:
         if bad.__class__ in _ONE and not bad:
             return  # the most: a batch of one
         for runs in self.runs if np.any(bad) else ():
-            if np.broadcast(bad, runs).size <= _MOST_AT_ONCE:
+            if np.broadcast(bad, runs).size <= MOST_AT_ONCE:
                 bad = bad & runs
         if np.any(bad):
             self.found.append((bad, say))
@@ -264,7 +264,7 @@ class _Checker:
             axes.append(Subscripts(low, high + wide, self.analysis.gap(position) - wide, extent))
         reached: Any = True
         for runs in self.runs:
-            if runs is not True and np.broadcast(reached, runs).size <= _MOST_AT_ONCE:
+            if runs is not True and np.broadcast(reached, runs).size <= MOST_AT_ONCE:
                 reached = reached & runs
         self.results[buffer.name].append((tuple(axes), reached))
 

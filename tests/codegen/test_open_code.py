@@ -7,7 +7,7 @@ import pytest
 import loopwright as lw
 from loopwright.codegen.open.build import default_configs
 from loopwright.codegen.tir.emit import emit
-from loopwright.dsl.errors import ConfigError
+from loopwright.dsl.errors import BuildError, ConfigError
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.program import open_program
@@ -81,3 +81,19 @@ def test_more_sizes_than_memory_has_room_for_are_refused(monkeypatch):
     config = next(default_configs(work, AVX512_LARGE, Numerics.STANDARD, {"n": 77}))
     with pytest.raises(ConfigError, match="more sizes than there is memory to verify it at: give"):
         open_program(work, AVX512_LARGE, config, {"n": 77})
+
+
+def test_numbers_of_two_dims_of_many_sizes_each_are_looked_at_one_by_one():
+    n, m = lw.dim("n", 1, 4096), lw.dim("m", 1, 100_000)
+    work = lw.workload(lw.ops.dense(lw.tensor("X", (n, 8)), lw.tensor("W", (m, 8))))
+    sizes = {"n": 4096, "m": 100_000}
+    config = next(default_configs(work, AVX512_LARGE, Numerics.STANDARD, sizes))
+    made = open_program(work, AVX512_LARGE, config, sizes)
+    assert all(d.high / d.low > 10 for d in made.dims)
+
+
+def test_more_elements_than_indices_count_are_refused_before_programs_are_made():
+    n, m = lw.dim("n", 1, 4096), lw.dim("m", 1, 1_000_000)
+    layer = lw.ops.dense(lw.tensor("X", (n, 8)), lw.tensor("W", (m, 8)))
+    with pytest.raises(BuildError, match=r"4096000000 elements at n=4096, m=1000000.*narrower"):
+        lw.build(layer)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import loopwright as lw
 from loopwright.__main__ import main
-from loopwright.cli.common.network import shapes_of
+from loopwright.cli.common.network import shapes_of, with_values
 from loopwright.codegen.target import resolve
 from loopwright.dsl.dtypes import numpy_dtype
 from loopwright.measure.device import Measurement
@@ -203,6 +203,7 @@ def test_a_library_has_a_name_that_c_takes_and_no_other_file_goes_for_it(here):
         (["tasks", "net.onnx", "--value", "x"], "write NAME=true, NAME=16000 or NAME=1,3,5"),
         (["tasks", "net.onnx", "--value", "flag=1"], "the inputs are x"),
         (["tasks", "net.onnx", "--value", "x=1,2"], "x is float32 of shape [?, 13]"),
+        (["tasks", "net.onnx", "--value", "x=1e39", "--shape", "x=1,13"], "numbers that it holds"),
         ([*_TUNE, "--targets", "cpu,tpu"], "give cpu,cuda or cpu,opencl"),
         ([*_TUNE, "--targets", "cpu,cuda", "--device", "ssh://a"], "leave --device, --fleet and"),
         (["build", "net.onnx", "--dim", "N=1:9", "--targets", "cpu,cuda"], "and no --dim"),
@@ -280,6 +281,48 @@ def test_values_of_inputs_decide_what_is_computed(tmp_path, monkeypatch, flag, r
     _call("build", "net.onnx", *words, "-o", "net.so")
     x = np.ones((2, 3), np.float32)
     np.testing.assert_allclose(lw.load("net.so")(x), factor * x)
+
+
+def _masked(path):
+    """A file net.onnx of which a mask and a bias of bytes are inputs."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    kinds = {"x": (TensorProto.FLOAT, [2, 3]), "mask": (TensorProto.BOOL, ["A", "B"])}
+    kinds |= {"bias": (TensorProto.INT8, [3]), "text": (TensorProto.STRING, [1])}
+    inputs = [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
+    nodes = [
+        helper.make_node("Cast", ["bias"], ["b"], to=TensorProto.FLOAT),
+        helper.make_node("Where", ["mask", "x", "b"], ["y"]),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    opset = [helper.make_opsetid("", 17)]
+    graph = helper.make_graph(nodes, "g", inputs, [y])
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path / "net.onnx")
+    return path / "net.onnx"
+
+
+def test_a_value_of_two_open_axes_takes_its_shape_from_an_option(tmp_path):
+    words = ["mask=true,false,1", "bias=-1,2,-128"]
+    model = with_values(_masked(tmp_path), words, {"mask": (1, 3)})
+    from onnx import numpy_helper
+
+    found = {w.name: numpy_helper.to_array(w).tolist() for w in model.graph.initializer}
+    assert found == {"mask": [[True, False, True]], "bias": [-1, 2, -128]}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("mask=true,false", r"give true or false, .*and its shape by --shape mask="),
+        ("bias=1,2,128", "bias is int8 of shape.*give whole numbers that it holds"),
+        ("bias=1,2,0.5", "give whole numbers that it holds, one for each element"),
+        ("text=1", "text is no tensor of real numbers"),
+    ],
+)
+def test_a_value_that_an_input_does_not_hold_is_refused(tmp_path, value, message):
+    with pytest.raises(click.UsageError, match=message):
+        with_values(_masked(tmp_path), [value], {})
 
 
 def test_an_extent_of_a_shape_may_be_a_sum_of_dims():

@@ -102,6 +102,14 @@ def test_states_may_be_given_as_torch_takes_them(is_open):
     torch.testing.assert_close(built(x, h, c), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("words", [{}, {"bidirectional": True, "num_layers": 2, "bias": False}])
+def test_an_lstm_of_fixed_length_may_project_its_states(words):
+    net, x = nn.LSTM(3, 5, proj_size=2, **words), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        wanted = net(x)
+    torch.testing.assert_close(lw.build_model(net, (x,), threads=1)(x), wanted)
+
+
 def packed(layer, x):
     return layer(nn.utils.rnn.pack_padded_sequence(x, [2, 1], enforce_sorted=False))[1]
 

@@ -288,3 +288,17 @@ def test_the_dims_of_an_open_program_are_called_as_the_user_named_them():
     made = build_model(program, dims={"rows": (2, 9)}, threads=1)
     assert [d.name for d in made.library.dims] == ["rows"]
     torch.testing.assert_close(made(x), x * 2)
+
+
+def test_an_axis_that_is_a_multiple_of_a_dim_follows_it():
+    half = torch.export.Dim("half", min=2, max=8)
+    x, y = torch.randn(4, 3), torch.randn(8, 3)
+    shapes = (({0: half}, {0: 2 * half}),)
+    net = Function(lambda x, y: (x.sum(0), y * 2))
+    program = _program(net, x, y, dynamic_shapes=shapes)
+    with pytest.raises(ModelError, match=r'open shape \[half, 3\].*dims=\{"half": \(1, 512\)\}'):
+        build_model(program)
+    model = build_model(program, dims={"half": (2, 8)}, threads=1)
+    assert [str(d) for d in model.library.dims] == ["half: 2 to 8"]
+    x, y = torch.randn(3, 3), torch.randn(6, 3)
+    torch.testing.assert_close(model(x, y), (x.sum(0), y * 2))

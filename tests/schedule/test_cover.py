@@ -3,13 +3,17 @@
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
 import loopwright as lw
 from loopwright.codegen.open.build import default_configs
 from loopwright.dsl import ops
 from loopwright.dsl.numerics import Numerics
 from loopwright.schedule.open.cover import MOST_PROGRAMS, covered
+from loopwright.schedule.open.program import open_program
 from loopwright.schedule.open.short_tiles import default_for_smaller
 from loopwright.schedule.open.work import inputs, operations
+from loopwright.schedule.tree.grammar import Allocate
 from tests.targets import AVX2_SMALL, AVX512_LARGE
 
 
@@ -65,3 +69,44 @@ def test_a_size_runs_a_program_whose_tiles_it_fits():
         }
         larger = [c for k, c in computed.items() if made.programs[k].made_for[0]["n"] >= n]
         assert computed[chosen] <= 1.05 * min(larger), n
+
+
+def opened(workload, **sizes):
+    """The default program made for some sizes."""
+    config = next(default_configs(workload, AVX512_LARGE, Numerics.STANDARD, sizes))
+    return open_program(workload, AVX512_LARGE, config, sizes)
+
+
+def one_after_the_other(n, m):
+    """Rows of which one result is made, and as many or other rows that are scaled by that."""
+    i, j, k = lw.indices("i j k")
+    a, b, c, d = map(lw.tensor, "abcd")
+    w = tensor("w", 5, 5)
+    a[i, j] = lw.max(tensor("x", n, 5)[i, k] * w[k, j])
+    b[j] = lw.sum(a[k, j])
+    c[i, j] = lw.max(tensor("y", m, 5)[i, k] * w[k, j] * b[j])
+    d[j] = lw.sum(c[k, j])
+    return lw.workload(d)
+
+
+@pytest.mark.parametrize("other", [64, lw.dim("m", 1, 64)], ids=["a number", "a dim"])
+def test_a_size_that_equals_another_by_chance_has_the_program_of_others(other):
+    workload = one_after_the_other(lw.dim("n", 1, 64), other)
+    made = opened(workload, **{d.name: d.high for d in workload.dims})
+    assert all(d.low < d.high == 64 for d in made.dims)
+
+
+def test_a_tensor_takes_the_place_of_one_that_is_as_large_at_all_sizes():
+    n = lw.dim("n", 1, 64)
+    body = opened(one_after_the_other(n, n), n=64).tree.body
+    assert [s.buffer.name for s in body if isinstance(s, Allocate)] == ["a", "b"]
+
+
+def test_elements_of_a_square_whose_side_is_a_sum_have_one_program():
+    i, j, k = lw.indices("i j k")
+    n = lw.dim("n", 1, 40)
+    x, t, o = tensor("x", n + 1, n + 1), lw.tensor("t"), lw.tensor("o")
+    t[i, j] = lw.max(x[i, j], 2 * x[i, j])
+    o[i, j] = lw.sum(t[i, k] * t[j, k])
+    (made,) = opened(lw.workload(o), n=40).dims
+    assert made.low < made.high == 40

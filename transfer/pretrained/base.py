@@ -12,7 +12,7 @@ from loopwright.costmodel.model import ModelError
 from loopwright.costmodel.models.file import SEQUENCE, StoredModel, read_model
 from loopwright.costmodel.sequence.model import SequenceModel
 from loopwright.dsl.errors import LoopwrightError
-from loopwright.dsl.words import counted
+from loopwright.dsl.words import among, counted
 from loopwright.dsl.workload import Workload
 from loopwright.paths import problem_of_file, shown
 from loopwright.schedule.target import Target
@@ -46,7 +46,7 @@ class Base:
 
 def check_transfer(transfer: Transfer) -> None:
     """Raise `ModelError` where `transfer` names a file that is not there."""
-    if transfer in (None, AUTO):
+    if transfer is None or among(transfer, (AUTO,)):
         return
     if problem := problem_of_file(transfer, exists=True):
         raise ModelError(

@@ -110,6 +110,8 @@ class RecordStore:
         for name, text in (("workload_key", workload_key), ("session", session)):
             if not isinstance(text, str | None):
                 raise RecordError(f"{name} = {brief(text)}: give the text that a record has")
+        if not isinstance(failed, bool | None):
+            raise RecordError(f"failed = {brief(failed)}: give True or False, or leave it out")
         given = {
             "workload_key": workload_key,
             "target": None if target is None else str(target),
@@ -215,7 +217,7 @@ class RecordStore:
 
         The file is complete or not there: it takes its name when all is written.
         """
-        return write_lines(path, self if records is None else records)
+        return write_lines(path, self if records is None else _each(records))
 
     def import_lines(
         self, path: str | os.PathLike[str], skip_damaged: bool = False
@@ -240,7 +242,7 @@ class RecordStore:
     def merge(self, records: Iterable[Record]) -> int:
         """Add records, those that another store is `lacking` say, in small batches; how many were
         new. After an interruption, the same call goes on."""
-        pending, new = iter(records), 0
+        pending, new = _each(records), 0
         while batch := list(itertools.islice(pending, _PAGE)):
             new += self._add(batch)[1]
         return new
@@ -250,7 +252,7 @@ class RecordStore:
 
         Raises `RecordError` if there is such a file already. Leaves none where it fails.
         """
-        if os.path.exists(path):
+        if os.path.exists(path := new_file(path, "the new store", RecordError)):
             raise RecordError(f"{os.fspath(path)!r} is there already; give the path of a new file")
         try:
             with RecordStore(path) as store:
@@ -282,10 +284,7 @@ class RecordStore:
 
     def _add(self, records: Iterable[Record]) -> tuple[tuple[int, ...], int]:
         """The ids, and how many records were new."""
-        listed = list(records) if isinstance(records, Iterable) else [records]
-        if other := [one for one in listed if not isinstance(one, Record)]:
-            raise RecordError(f"{brief(other[0])} is no Record: give records, as of query()")
-        return self._stored.add([to_row(record) for record in listed])
+        return self._stored.add([to_row(record) for record in _each(records)])
 
     def _pages(self, given: Mapping[str, Any], newest: bool) -> Iterator[Record]:
         """Records whose columns have the given values, read a page at a time."""
@@ -313,3 +312,15 @@ def _wanted(
     if threads is None and isinstance(target, Target):
         threads = target.threads
     return Query(key, str(target), machine, threads, policy)
+
+
+def _each(records: Iterable[Record]) -> Iterator[Record]:
+    """The records of some. Raises `RecordError` for what is none."""
+    try:
+        several: Iterator[Any] = iter(records)
+    except TypeError:
+        several = iter([records])
+    for one in several:
+        if not isinstance(one, Record):
+            raise RecordError(f"{brief(one)} is no Record: give records, as of query()")
+        yield one

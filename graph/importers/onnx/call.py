@@ -348,7 +348,8 @@ class NotKnown(UnsupportedOperator):
         self.value, self.inputs = value, tuple[str, ...]()
         super().__init__(
             f"{label}: what {name!r} holds decides what is computed, and it is "
-            "known at a call only; give the inputs that it follows from as arrays, and it is fixed"
+            "known at a call only; give the inputs that it follows from as arrays (to a command "
+            "by --value), and it is fixed"
         )
 
 

@@ -85,7 +85,7 @@ def prepared(model: Any, values: Sequence[Any], given: Mapping[str, Any]) -> Any
     `given` for some of its inputs, which are `values`. Raises `ModelError`."""
     shapes = {name: shape_of(name, x) for name, x in given.items()}
     for value in values:
-        _check_shape(value, shapes.get(value.name))
+        check_shape(value, shapes.get(value.name))
     if not model.graph.output:
         raise ModelError("the model has no outputs: name those of its values that it is to give")
     model = in_order(_inlined(model))
@@ -159,7 +159,7 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
         )
 
 
-def _check_shape(value: Any, given: tuple[int, ...] | None) -> None:
+def check_shape(value: Any, given: tuple[int, ...] | None) -> None:
     """Raise `ModelError` unless the shape of an input is known, and is that which is given."""
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":

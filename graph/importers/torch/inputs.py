@@ -10,6 +10,7 @@ import numpy as np
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name
+from loopwright.graph.importers.sums import renamed, words_in
 
 
 def check_tensors(program: Any) -> None:
@@ -78,8 +79,8 @@ def check_fixed(program: Any) -> None:
     """Raises `ModelError` for a program that takes tensors of several shapes."""
     known = dim_names(program)
     for name, shape in zip(input_names(program), _shapes(program)):
-        if names := [known.get(str(n), str(n)) for n in shape if not isinstance(n, int)]:
-            shown = ", ".join(known.get(str(n), str(n)) for n in shape)
+        shown = ", ".join(renamed(str(n), known) for n in shape)
+        if names := words_in(shown):
             raise ModelError(
                 f"input {name} has the open shape [{shown}]: give example inputs, or bounds "
                 f'for all sizes, e.g. dims={{"{names[0]}": (1, 512)}}'

@@ -11,7 +11,7 @@ from typing import Any
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators import experts, statistics, windows
 from loopwright.graph.importers.torch.operators.paddings import padded
-from loopwright.graph.importers.torch.recurrences import whole_recurrences
+from loopwright.graph.importers.torch.recurrences import step_by_step, whole_recurrences
 
 _OF_BAGS = 2
 """Axes of indices that come in bags of one length."""
@@ -25,7 +25,6 @@ def for_all_sizes() -> Any:
     own: dict[Any, Callable[..., Any]] = {
         torch.cdist: _distances,
         torch.linspace: _linspace,
-        F.affine_grid: _affine_grid,
         F.embedding_bag: _embedding_bag,
         torch.max_pool1d: _max_pool1d,
         F.max_pool1d: _max_pool1d,
@@ -42,7 +41,7 @@ def for_all_sizes() -> Any:
 
 def for_fixed_sizes() -> Any:
     """A mode of torch in which functions are replaced that its exporter has not."""
-    return _mode(_at_any_size())
+    return _mode({**_at_any_size(), **step_by_step()})
 
 
 @contextmanager
@@ -75,7 +74,10 @@ def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
 
 
 def _at_any_size() -> Mapping[Any, Callable[..., Any]]:
-    return {**_pools(), **experts.replaced(), **statistics.replaced(), **windows.replaced()}
+    import torch.nn.functional as F  # noqa: N812
+
+    own = {F.affine_grid: _affine_grid, **_pools()}
+    return {**own, **experts.replaced(), **statistics.replaced(), **windows.replaced()}
 
 
 def _pools() -> Mapping[Any, Callable[..., Any]]:
@@ -111,10 +113,11 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options:
 
 
 def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
-    """Places in an image, from -1 to 1 along each axis, turned and moved by a matrix."""
+    """Places in an image, from -1 to 1 along each axis, turned and moved by a matrix. Torch traces
+    an axis of one place as a change in place."""
     import torch
 
-    if all(isinstance(n, int) for n in size):
+    if all(isinstance(n, int) and n > 1 for n in size[2:]):
         return torch.nn.functional.affine_grid(theta, size, align_corners)
     spatial = size[2:]
     own = theta.reshape(theta.shape[0], *(1,) * len(spatial), *theta.shape[1:])

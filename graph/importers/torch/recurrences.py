@@ -2,6 +2,7 @@
 
 torch.export takes `nn.LSTM`, `nn.GRU` and `nn.RNN` apart, step by step, which fixes their length.
 While a program of open sizes is traced, they are operators of ours, which become those of ONNX.
+An LSTM that projects its states has none in ONNX, so that it is traced step by step.
 """
 
 from __future__ import annotations
@@ -25,6 +26,47 @@ def whole_recurrences() -> dict[Any, Callable[..., Any]]:
 
     packing = {torch._VF._pack_padded_sequence: _packed}
     return packing | {f: functools.partial(_called, op) for f, op in _operators().items()}
+
+
+def step_by_step() -> dict[Any, Callable[..., Any]]:
+    """What traces recurrences of fixed lengths that ONNX has no operator for."""
+    import torch
+
+    return {torch.lstm: _by_steps}
+
+
+def _by_steps(x: Any, hx: Any, *rest: Any) -> Any:
+    """An LSTM that projects its states, forwards and backwards, layer by layer; others as torch
+    has them."""
+    import torch
+    from torch.nn.functional import linear
+
+    if not isinstance(rest[1], bool) or hx[0].shape[-1] == hx[1].shape[-1]:
+        return torch.lstm(x, hx, *rest)
+    params, has_biases, layers, dropout, train, bidirectional, batch_first = rest
+    if train and dropout > 0 and layers > 1:
+        return torch.lstm(x, hx, *rest)
+    x = x.transpose(0, 1) if batch_first else x
+    ways, ends = 2 if bidirectional else 1, list[Any]()
+    count = len(params) // (layers * ways)
+    for _ in range(layers):
+        made = []
+        for way in range(ways):
+            at = len(ends)
+            w, r, *biases, project = params[at * count : (at + 1) * count]
+            of_input, of_state = biases if has_biases else (None, None)
+            hidden, cell, steps = hx[0][at], hx[1][at], linear(x, w, of_input).unbind()
+            rows = list[Any]()
+            for step in reversed(steps) if way else steps:
+                gates = (step + linear(hidden, r, of_state)).chunk(4, -1)
+                i, f, o = (gates[k].sigmoid() for k in (0, 1, 3))
+                cell = f * cell + i * gates[2].tanh()
+                hidden = linear(o * cell.tanh(), project)
+                rows.append(hidden)
+            made.append(torch.stack(rows[::-1] if way else rows))
+            ends.append((hidden, cell))
+        x = torch.cat(made, -1)
+    return x.transpose(0, 1) if batch_first else x, *map(torch.stack, zip(*ends))
 
 
 def translations() -> dict[Any, Callable[..., Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,12 +136,16 @@ class Network:
     @property
     def inputs(self) -> dict[str, Any] | None:
         """The shapes that were given; sizes of dims where these are named."""
-        return shapes_of(self.shapes, self.bounds)
+        given = shapes_of(self.shapes, self.bounds) or {}
+        known = {text.rpartition("=")[0] for text in self.values}
+        return {name: shape for name, shape in given.items() if name not in known} or None
 
     @functools.cached_property
     def source(self) -> Any:
         """The file, or the model of it whose inputs of known values are weights."""
-        return with_values(self.path, self.values) if self.values else self.path
+        if not self.values:
+            return self.path
+        return with_values(self.path, self.values, shapes_of(self.shapes, self.bounds) or {})
 
     @property
     def bounds(self) -> dict[str, Any]:
@@ -274,8 +279,9 @@ def shapes_of(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] 
     return found or None
 
 
-def with_values(path: Path, values: Sequence[str]) -> Any:
-    """The model of an ONNX file with the inputs of options `--value` as weights."""
+def with_values(path: Path, values: Sequence[str], shapes: Mapping[str, Any]) -> Any:
+    """The model of an ONNX file with the inputs of options `--value` as weights, by the shapes of
+    options `--shape`."""
     from loopwright.graph.importers.onnx.file import inputs_of, onnx_file
 
     model = onnx_file(path)
@@ -287,35 +293,54 @@ def with_values(path: Path, values: Sequence[str]) -> Any:
         if not equals:
             raise click.UsageError(f"--value {text}: write NAME=true, NAME=16000 or NAME=1,3,5")
         if name not in inputs:
-            raise click.UsageError(
-                f"--value {text}: the inputs are {', '.join(inputs)}; give each once"
-            )
-        array = _array(inputs.pop(name), text, written.split(","))
+            left = ", ".join(inputs) or "none that is left"
+            raise click.UsageError(f"--value {text}: the inputs are {left}; give each once")
+        array = _array(inputs.pop(name), text, written.split(","), shapes.get(name))
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     return model
 
 
-def _array(value: Any, option: str, written: Sequence[str]) -> Any:
-    """The array of an input, which may have an open axis."""
+def _array(value: Any, option: str, written: Sequence[str], given: Any) -> Any:
+    """The array of an input, whose shape may be `given`. One open axis follows from the count."""
     import numpy as np
     from onnx.helper import tensor_dtype_to_np_dtype
 
-    if not value.type.HasField("tensor_type"):
-        raise click.UsageError(f"--value {option}: {value.name} is no tensor")
-    tensor = value.type.tensor_type
-    dtype = np.dtype(tensor_dtype_to_np_dtype(tensor.elem_type))
-    kinds: dict[str, Callable[[str], Any]] = {"b": _TRUTH.__getitem__, "i": int, "u": int}
-    read = kinds.get(dtype.kind, float)
-    extents = [d.dim_value for d in tensor.shape.dim]
+    from loopwright.graph.importers.onnx.file import check_shape
+
+    name, tensor = value.name, value.type.tensor_type
+    is_tensor = value.type.HasField("tensor_type") and tensor.elem_type
+    dtype = np.dtype(tensor_dtype_to_np_dtype(tensor.elem_type) if is_tensor else object)
+    if dtype.kind in "Oc":
+        raise click.UsageError(f"--value {option}: {name} is no tensor of real numbers")
+    if given is None and not tensor.HasField("shape"):
+        raise click.UsageError(f"--value {option}: {name} has no shape: add --shape {name}=1,3")
+    extents: list[Any] = [n if (n := d.dim_value) > 0 else "?" for d in tensor.shape.dim]
+    if given is not None:
+        check_shape(value, tuple(given))
+        extents = [*given]
+    whole = "int" in dtype.name
+    read = _TRUTH.__getitem__ if dtype.kind == "b" else int if whole else float
     try:
-        array = np.array([read(word.strip().lower()) for word in written], dtype)
-        return array.reshape([n or -1 for n in extents])
-    except (KeyError, ValueError, OverflowError) as error:
-        shape = ", ".join(str(n or "?") for n in extents)
+        numbers = [read(word.strip().lower()) for word in written]
+        with np.errstate(all="ignore"):
+            array = np.array(numbers, dtype)
+        if [int(x) for x in array] != numbers if whole else _overflown(array, numbers):
+            raise OverflowError
+        return array.reshape([-1 if n == "?" else n for n in extents])
+    except (KeyError, ValueError, OverflowError, TypeError) as error:
+        kind = "whole numbers that it holds" if whole else "numbers that it holds"
+        kind = "true or false" if dtype.kind == "b" else kind
+        shape = ", ".join(map(str, extents))
+        more = f", and its shape by --shape {name}=1,3" if extents.count("?") > 1 else ""
         raise click.UsageError(
-            f"--value {option}: {value.name} is {dtype} of shape [{shape}]; give its numbers, "
-            "or true and false"
+            f"--value {option}: {name} is {dtype} of shape [{shape}]; give {kind}, one for "
+            f"each element, with commas between{more}"
         ) from error
+
+
+def _overflown(array: Any, numbers: Sequence[float]) -> bool:
+    """Return whether a number became an infinity."""
+    return any(math.isinf(x) and not math.isinf(n) for x, n in zip(array, numbers))
 
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}

@@ -10,6 +10,13 @@ from loopwright.graph.importers.torch.operators.parts import like, opset, own, w
 _BOOL = 9  # of ONNX's types
 
 
+def copied(x: Any, src: Any, non_blocking: bool = False) -> Any:
+    """The elements that are copied into a tensor, of its shape and type. The exporter leaves the
+    shape as it is."""
+    op = opset()
+    return op.Expand(op.CastLike(src, x), op.Shape(x))
+
+
 def masked_select(x: Any, mask: Any) -> Any:
     """The elements where a mask is true; it must be known, since their number follows from it."""
     op = opset()
@@ -34,6 +41,26 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
         made.dtype, made.shape = x.dtype, x.shape
         x = made
     return own("aten_diagonal")(x, offset, dim1, dim2)
+
+
+def diagonal_scattered(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A tensor with others as the elements of a diagonal, which torch writes into a view."""
+    op, rank = opset(), len(x.shape)
+    first, second = dim1 % rank, dim2 % rank
+    starts = max(-offset, 0), max(offset, 0)
+    sides = [
+        op.Sub(op.Shape(x, start=dim, end=dim + 1), whole(start))
+        for dim, start in zip((first, second), starts)
+    ]
+    zero, one = op.Constant(value_int=0), op.Constant(value_int=1)
+    count = op.Range(zero, op.Squeeze(op.Min(*sides)), one)
+    at = op.Concat(
+        *(op.Unsqueeze(op.Add(count, whole(start)), whole(1)) for start in starts), axis=1
+    )
+    order = [first, second, *(dim for dim in range(rank) if dim not in (first, second))]
+    planes = op.Transpose(x, perm=order)
+    made = op.ScatterND(planes, at, op.Transpose(src, perm=[rank - 2, *range(rank - 2)]))
+    return op.Transpose(made, perm=[order.index(dim) for dim in range(rank)])
 
 
 def embedding_bag(  # noqa: PLR0913 - as torch has it

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.size import Size
 
+_NAME = re.compile(r"[^\W\d]\w*")
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -29,6 +31,16 @@ def size_of_sum(word: str, known: Mapping[str, Size]) -> Size | None:
     except (SyntaxError, ValueError, KeyError, NotationError):
         return None
     return made if isinstance(made, Size) else None
+
+
+def words_in(word: str) -> list[str]:
+    """The names in the name of an axis: `2*half + past` has two."""
+    return _NAME.findall(word)
+
+
+def renamed(word: str, names: Mapping[str, str]) -> str:
+    """The name of an axis with other names in it."""
+    return _NAME.sub(lambda found: names.get(found[0], found[0]), word)
 
 
 def _value(x: ast.expr, known: Mapping[str, Size]) -> Any:
