@@ -34,16 +34,13 @@ _SQLITE = b"SQLite format 3\0"
 def _store(create: bool = False) -> Callable[[_F], _F]:
     """The option `--records`, which gives a command its store, closed when the command ends."""
 
-    def opened(ctx: click.Context, _: click.Parameter, given: Location) -> RecordStore:
-        return ctx.with_resource(RecordStore(given, create))
-
     return click.option(
         "--records",
         "store",
         type=Store(),
         default=STORE,
         show_default=True,
-        callback=opened,
+        callback=lambda ctx, _, given: ctx.with_resource(RecordStore(given, create)),
         metavar="FILE|URL",
         help="The record store: a file, or postgresql://user@host/database.",
     )

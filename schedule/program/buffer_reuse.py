@@ -159,10 +159,7 @@ class _Rows:
             at = dict(zip(self.inner, of, strict=True))
             return tuple(at.get(d, p) for d, p in enumerate(self.last.index))
 
-        def read(r: Read) -> Expr:
-            return Read(out, index(r.index)) if r.tensor is local else r
-
-        moved = nest.with_reads(read)
+        moved = nest.with_reads(lambda r: Read(out, index(r.index)) if r.tensor is local else r)
         if nest.out is not local:
             return moved
         return replace(moved, out=out, index=index(nest.index), result=out)

@@ -317,9 +317,6 @@ def _eliminated(left: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     def pivot(b: Sequence[Index]) -> Expr:
         return gathered(left, *b, at[tuple(b)], 0)
 
-    def signed(*b: Index) -> Expr:
-        return f.where(f.equal(at[b], 0), pivot(b), -pivot(b))
-
     def rest(*i: Index) -> Expr:
         *b, r, c = i
         # The first row stands where the pivot's row was.
@@ -327,5 +324,5 @@ def _eliminated(left: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         share = gathered(left, *b, row, 0) / f.where(f.equal(pivot(b), 0), 1, pivot(b))
         return gathered(left, *b, row, c + 1) - share * gathered(left, *b, at[tuple(b)], c + 1)
 
-    made = define("pivot", batch, signed)
+    made = define("pivot", batch, lambda *b: f.where(f.equal(at[b], 0), pivot(b), -pivot(b)))
     return made, left if rows == 1 else define("eliminated", (*batch, rows - 1, rows - 1), rest)

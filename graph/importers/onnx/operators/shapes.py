@@ -318,16 +318,13 @@ def joined(call: Call, values: Sequence[Value], axis: int) -> Value:
         ]
         return call.read(values[number], own)
 
-    def body(*i: Index) -> Expr:
-        return choice(0, len(values), i)
-
     def choice(low: int, high: int, i: tuple[Index, ...]) -> Expr:
         if high - low == 1:
             return part(low, i)
         middle = (low + high) // 2
         return f.where(i[axis] < ends[middle - 1], choice(low, middle, i), choice(middle, high, i))
 
-    return define("concat", shape, body)
+    return define("concat", shape, lambda *i: choice(0, len(values), i))
 
 
 @operator("DepthToSpace")

@@ -171,10 +171,7 @@ def _sign(x: Any) -> Any:
 def _whole(name: str) -> Callable[..., Any]:
     """A whole number near each element, which an integer is itself."""
 
-    def made(x: Any) -> Any:
-        return opset().Identity(x) if x.dtype.is_integer() else own(f"aten_{name}")(x)
-
-    return made
+    return lambda x: opset().Identity(x) if x.dtype.is_integer() else own(f"aten_{name}")(x)
 
 
 def _step(x: Any, at_zero: Any) -> Any:
