@@ -33,7 +33,6 @@ _SQLITE = b"SQLite format 3\0"
 
 def _store(create: bool = False) -> Callable[[_F], _F]:
     """The option `--records`, which gives a command its store, closed when the command ends."""
-
     return click.option(
         "--records",
         "store",

@@ -22,7 +22,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from loopwright.dsl.expr import Expr, Read
+from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes, tensor_shape

@@ -58,7 +58,6 @@ Axes = tuple[Index, ...]
 
 def _sums_in_float32(rule: Rule) -> Rule:
     """The rule in float32 where it adds halves to each other, or multiplies them."""
-
     return lambda call: (in_float32(rule) if _how(call) in ("add", "mul") else rule)(call)
 
 

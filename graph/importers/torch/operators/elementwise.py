@@ -170,7 +170,6 @@ def _sign(x: Any) -> Any:
 
 def _whole(name: str) -> Callable[..., Any]:
     """A whole number near each element, which an integer is itself."""
-
     return lambda x: opset().Identity(x) if x.dtype.is_integer() else own(f"aten_{name}")(x)
 
 
