@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.operators.parts import opset, whole
+from loopwright.graph.importers.torch.operators.parts import op, whole
 
 _GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 """The places of ONNX's gates among torch's, by torch's function: i, o, f and g of an LSTM among
@@ -121,7 +121,7 @@ def _translated(  # noqa: PLR0913 - torch's own signature
     bidirectional: bool,
 ) -> tuple[Any, ...]:
     """One ONNX operator for each layer, and the last states of all layers together."""
-    op, starts = opset(), _listed(hx)
+    starts = _listed(hx)
     ways, hidden = (2 if bidirectional else 1), params[1].shape[-1]
     how: dict[str, Any] = {"linear_before_reset": 1} if name == "gru" else {}
     if name.startswith("rnn"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.operators.parts import like, opset, whole
+from loopwright.graph.importers.torch.operators.parts import like, op, whole
 from loopwright.graph.importers.torch.operators.scans import named
 
 _INT64 = 7
@@ -66,7 +66,6 @@ def _check(left: int, right: int, offs: Any, bias: Any, out_dtype: Any) -> None:
 
 def _histogram(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """The number of elements in each of some bins of equal width, the last one with its end."""
-    op = opset()
     x = op.Reshape(x, whole(-1))
     low, high = like(min, x), like(max, x)
     if min == max:  # the range is that of the elements
@@ -85,7 +84,6 @@ def _grouped(
 ) -> Any:
     """Products of rows with the matrices of their groups, of which `offs` has the ends."""
     _check(len(x.shape), len(weights.shape), offs, bias, out_dtype)
-    op = opset()
     zero, one = (op.Constant(value_int=n) for n in (0, 1))
     rows = op.Range(zero, op.Squeeze(op.Shape(x, start=0, end=1)), one)
     ends = op.Cast(offs, to=_INT64)

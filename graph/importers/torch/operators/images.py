@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.torch.operators.parts import DOUBLE, array, opset, whole
+from loopwright.graph.importers.torch.operators.parts import DOUBLE, array, op, whole
 from loopwright.graph.importers.torch.operators.scans import named
 
 _INT64 = 7
@@ -50,7 +50,7 @@ def _smooth(mode: str) -> Callable[..., Any]:
 def _resized(
     x: Any, output_size: Any, factors: Sequence[float] | None, mode: str, places: str
 ) -> Any:
-    op, scales = opset(), None
+    scales = None
     if factors is not None:
         exact = array(np.array(factors, np.float64))
         sizes = op.Mul(op.Cast(op.Shape(x, start=2), to=DOUBLE), exact)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import opset, whole
+from loopwright.graph.importers.torch.operators.parts import op, whole
 
 
 def padded(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
@@ -51,7 +51,7 @@ def _shape(x: Any, pad: Sequence[Any]) -> Any:
 
 
 def _translated(x: Any, pad: Sequence[Any]) -> Any:
-    op, rank = opset(), len(x.shape)
+    rank = len(x.shape)
     widths = [whole(n) if isinstance(n, int) else op.Reshape(n, whole(-1)) for n in pad]
     sides = [widths[side::2][::-1] for side in (0, 1)]
     kept = [whole(0)] * (rank - len(pad) // 2)

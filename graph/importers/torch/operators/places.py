@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import like, opset, own, whole
+from loopwright.graph.importers.torch.operators.parts import like, op, own, whole
 
 _BOOL = 9  # of ONNX's types
 
 
 def masked_select(x: Any, mask: Any) -> Any:
     """The elements where a mask is true; it must be known, since their number follows from it."""
-    op = opset()
     shape = op.Shape(op.Or(mask, op.CastLike(x, mask)))
     places = op.Transpose(op.NonZero(op.Expand(mask, shape)), perm=[1, 0])
     return op.GatherND(op.Expand(x, shape), places)
@@ -22,7 +21,7 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The elements of a diagonal. The exporter adds up rows in which the others count times 0, so
     these must be finite."""
     if x.dtype.is_floating_point():
-        op, rank = opset(), len(x.shape)
+        rank = len(x.shape)
         first, second = dim1 % rank, dim2 % rank
         sides = [op.Shape(x, start=dim, end=dim + 1) for dim in (first, second)]
         mask = op.EyeLike(op.ConstantOfShape(op.Concat(*sides, axis=0)), k=offset)
@@ -52,7 +51,6 @@ def embedding_bag(  # noqa: PLR0913 - as torch has it
     Bags of one length, which two axes of indices are, become an axis. Others are sums over all
     rows, each with a mask: a bag takes the rows from its offset to the next one's.
     """
-    op = opset()
     (count,), (bags,), width = indices.shape, offsets.shape, weight.shape[-1]
     bags -= int(include_last_offset)
     padding = -1 if padding_idx is None else padding_idx  # -1 is none
@@ -96,14 +94,12 @@ def scattered(
     x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
 ) -> Any:
     """Elements joined with those that are written to their places; a mean is a sum and a count."""
-    from onnxscript.function_libs.torch_lib.ops import core
-
     if reduce != "mean":
-        return core.aten_scatter_reduce(x, dim, index, src, reduce, include_self)
-    op, none, one = opset(), like(0, x), like(1, x)
-    own = op.Expand(one if include_self else none, op.Shape(x))
+        return own("aten_scatter_reduce")(x, dim, index, src, reduce, include_self)
+    none, one = like(0, x), like(1, x)
+    start = op.Expand(one if include_self else none, op.Shape(x))
     each = op.Expand(one, op.Shape(index))
-    count = op.ScatterElements(own, index, each, axis=dim, reduction="add")
+    count = op.ScatterElements(start, index, each, axis=dim, reduction="add")
     first = x if include_self else op.Where(op.Equal(count, none), x, none)
     total = op.ScatterElements(first, index, src, axis=dim, reduction="add")
     count = op.Max(count, one)
@@ -114,7 +110,7 @@ def scattered(
 def scattered_by(x: Any, dim: int, index: Any, src: Any, reduce: str) -> Any:
     """The same by the older names of a sum and a product, also of a number for all places."""
     if isinstance(src, (bool, int, float)):
-        src = opset().Expand(like(src, x), opset().Shape(index))
+        src = op.Expand(like(src, x), op.Shape(index))
     return scattered(x, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import opset, whole
+from loopwright.graph.importers.torch.operators.parts import op, whole
 
 _UINT8, _INT64, _BOOL = 2, 7, 9  # of ONNX's types
 
@@ -40,7 +40,7 @@ def _reduced(name: str) -> Callable[..., Any]:
     the maximum is the least number of the type: 0, which is false."""
 
     def translated(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        op, axes = opset(), [dim] if isinstance(dim, int) else dim
+        axes = [dim] if isinstance(dim, int) else dim
         true = op.Cast(x, to=_BOOL)
         if not x.shape or (axes is not None and not axes):
             return true
@@ -53,7 +53,7 @@ def _reduced(name: str) -> Callable[..., Any]:
 
 def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent element along an axis, of several the least, and its last place."""
-    op, rank = opset(), len(x.shape)
+    rank = len(x.shape)
     if not rank:
         return op.Identity(x), op.Constant(value_int=0)
     dim %= rank
