@@ -17,6 +17,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
 from loopwright.graph.torch_open import Calls, OpenAxes, built, built_open
 from loopwright.graph.torch_outputs import Outputs
+from loopwright.packages import torch
 from loopwright.paths import file_at
 from loopwright.transfer.records.location import Server, location_of, may_exist
 
@@ -52,8 +53,6 @@ def backend(
     Raises `ModelError`, and torch.compile its own error with the same words, for a mode, and for
     options that are not in `OPTIONS` or have no such value.
     """
-    import torch
-
     given = dict(options or {})
     unknown = [name for name in given if name not in OPTIONS]
     if unknown or mode not in (None, "default"):
@@ -283,8 +282,6 @@ def _check_values(options: Mapping[str, Any]) -> None:
 
 
 def _is_parameter(x: Any) -> bool:
-    import torch
-
     return isinstance(x, torch.nn.Parameter)
 
 
@@ -292,8 +289,6 @@ def _seen(weight: Any) -> tuple[int, int, memoryview, int]:
     """Key that tells in less than a microsecond whether a weight is the same. It is its place, its
     version, and its element of the largest magnitude, as a view and as the bits that are there
     now."""
-    import torch
-
     integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     values = weight.detach()
     place = np.unravel_index(int(values.float().abs().argmax()), tuple(values.shape))
@@ -324,8 +319,6 @@ def _is_open(x: Any) -> bool:
 
 def _static(graph: Any, examples: Sequence[Any]) -> list[int]:
     """The numbers of the inputs that are parameters or buffers of the model."""
-    import torch
-
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
     return [
         n

@@ -11,7 +11,7 @@ from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
 from loopwright.graph.importers.onnx.call import SCANS, Array, Scaled
 from loopwright.graph.importers.onnx.protos import in_order, inner_graphs
-from loopwright.packages import optional
+from loopwright.packages import onnx, optional
 from loopwright.paths import file_at
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -110,8 +110,6 @@ def _inlined(model: Any) -> Any:
 
 def _check_opset(model: Any) -> None:
     """Raise `ModelError` for a version of ONNX's operators that is not known here."""
-    import onnx
-
     newest = onnx.defs.onnx_opset_version()
     found = [o.version for o in model.opset_import if o.domain in _DOMAINS[:2]]
     if not found or not 1 <= found[0] <= newest:

@@ -54,6 +54,7 @@ from loopwright.graph.importers.onnx.protos import (
     stated,
 )
 from loopwright.graph.importers.onnx.sequences import Sequences
+from loopwright.packages import onnx
 
 _OWN = ("", "ai.onnx")
 _READING = ("Gather", "GatherElements", "GatherND", "Where")
@@ -300,8 +301,6 @@ class Graph:
 def _given(node: Any, missing: Sequence[str], attributes: Mapping[str, Any]) -> Any:
     """A function's node as it is in a call: without the inputs that are `missing`, and with the
     attributes of the call in place of references."""
-    import onnx
-
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     for n, name in enumerate(copy.input):

@@ -17,6 +17,7 @@ from loopwright.dsl.size import Size
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.eager import Differs
+from loopwright.packages import aten, torch
 
 Array = np.ndarray[Any, Any]
 
@@ -37,8 +38,6 @@ def check_asserted(
     slice, whose end is the lesser of two numbers, is all of an axis. A branch of the user's may
     assert the same. Whether a program `differs` from its module there tells.
     """
-    from torch.ops import aten
-
     functions = _functions()
 
     known: dict[Any, Any] = {}
@@ -92,8 +91,6 @@ def _at(extent: int | Size, sizes: Mapping[str, Array]) -> Any:
 
 def _functions() -> dict[Any, Callable[..., Any]]:
     """NumPy's forms of functions on numbers that take no arrays."""
-    import torch
-
     return {
         torch.sym_max: np.maximum,
         torch.sym_min: np.minimum,

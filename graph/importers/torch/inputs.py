@@ -10,6 +10,7 @@ import numpy as np
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name
+from loopwright.packages import torch
 
 
 def check_tensors(program: Any) -> None:
@@ -25,8 +26,6 @@ def check_tensors(program: Any) -> None:
 
 def check_numbers(inputs: Any) -> None:
     """Raises `ModelError` for an input that is text, or has complex numbers."""
-    import torch
-
     for x in torch.utils._pytree.tree_leaves(inputs):
         if isinstance(x, (str, bytes)):
             raise ModelError(

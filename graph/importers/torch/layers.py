@@ -11,6 +11,7 @@ from typing import Any
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.program import why_not
 from loopwright.graph.importers.torch.quiet import decomposed, fake_tensors_quiet
+from loopwright.packages import aten, torch
 
 
 def in_parts(program: Any) -> Any:
@@ -34,8 +35,6 @@ def has_layers(program: Any) -> bool:
 
 
 def _parts() -> dict[Any, Any]:
-    from torch.ops import aten
-
     return {
         aten._transformer_encoder_layer_fwd.default: _encoder_layer,
         aten._native_multi_head_attention.default: _attention,
@@ -105,7 +104,6 @@ def _attention(  # noqa: PLR0913 - torch's own signature
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Any, Any]:
-    import torch
     import torch.nn.functional as F  # noqa: N812
 
     if query is key and key is value:

@@ -12,6 +12,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators import experts, statistics, windows
 from loopwright.graph.importers.torch.operators.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
+from loopwright.packages import torch
 
 _OF_BAGS = 2
 """Axes of indices that come in bags of one length."""
@@ -19,7 +20,6 @@ _OF_BAGS = 2
 
 def for_all_sizes() -> Any:
     """A mode of torch in which these functions are replaced."""
-    import torch
     import torch.nn.functional as F  # noqa: N812
 
     own: dict[Any, Callable[..., Any]] = {
@@ -63,8 +63,6 @@ def masks_as_given() -> Iterator[None]:
 
 
 def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
-    import torch
-
     class Replacing(torch.overrides.TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -99,8 +97,6 @@ def _placed_pool(pool: Callable[..., Any], x: Any, output_size: Any, *_: Any, **
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:
     """Numbers at equal distances, counted from the nearer end, as torch does."""
-    import torch
-
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if isinstance(steps, int) or dtype not in (torch.float32, torch.float64):
         return torch.linspace(start, end, steps, dtype=dtype, **options)
@@ -112,8 +108,6 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options:
 
 def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
     """Places in an image, from -1 to 1 along each axis, turned and moved by a matrix."""
-    import torch
-
     if all(isinstance(n, int) for n in size):
         return torch.nn.functional.affine_grid(theta, size, align_corners)
     spatial = size[2:]
@@ -144,16 +138,12 @@ def _embedding_bag(input: Any, weight: Any, offsets: Any = None, **words: Any) -
 def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     """The distances of all pairs of rows, in one way for any number of rows: torch takes products
     of matrices where there are many."""
-    import torch
-
     return torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
 
 
 def _chunk(x: Any, chunks: Any, dim: int = 0) -> Any:
     """So many parts of an axis as are asked for. Torch makes fewer at some sizes, which the error
     names."""
-    import torch
-
     n = x.shape[dim]
     if isinstance(n, int) or not isinstance(chunks, int):
         return torch.chunk(x, chunks, dim)
@@ -193,8 +183,6 @@ def _known_count(what: str, count: Any) -> int:
 
 def _tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> Any:
     """Parts of an axis, the first ones longer by an element where the size is no multiple."""
-    import torch
-
     n, count = x.shape[dim], indices_or_sections
     if isinstance(n, int) or not isinstance(count, int):
         return torch.tensor_split(x, count, dim)
@@ -260,8 +248,6 @@ def _adaptive_pool(
 
 def _pooled(x: Any, axis: int, count: Any, is_mean: bool) -> Any:
     """`count` windows along an axis, of which neighbors may overlap in an element."""
-    import torch
-
     size, behind = x.shape[axis], (1,) * (-1 - axis)
     window, place = torch.arange(count)[:, None], torch.arange(size)
     length = place + place.flip(0) + 1  # the size, in each place

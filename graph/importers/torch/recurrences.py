@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators.parts import op, whole
+from loopwright.packages import torch
 
 _GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 """The places of ONNX's gates among torch's, by torch's function: i, o, f and g of an LSTM among
@@ -21,16 +22,12 @@ i, f, g and o; z, r and n of a GRU among r, z and n."""
 def whole_recurrences() -> dict[Any, Callable[..., Any]]:
     """What traces a recurrence as an operator of ours, by torch's function. One that ONNX has no
     operator for raises `ModelError`."""
-    import torch
-
     packing = {torch._VF._pack_padded_sequence: _packed}
     return packing | {f: functools.partial(_called, op) for f, op in _operators().items()}
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make ONNX operators of a call, by our operator."""
-    import torch
-
     _operators()
     own = torch.ops.loopwright
     return {getattr(own, name).default: functools.partial(_translated, name) for name in _GATES}
@@ -39,8 +36,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
 @functools.cache
 def _operators() -> Mapping[Any, Callable[..., Any]]:
     """Our operators, by the functions of torch that they compute and have the arguments of."""
-    import torch
-
     rest = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train"
     made: dict[Any, Any] = {}
     for name in _GATES:

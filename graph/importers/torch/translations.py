@@ -28,6 +28,7 @@ from loopwright.graph.importers.torch.operators import (
     windows,
 )
 from loopwright.graph.importers.torch.operators.parts import op
+from loopwright.packages import aten, onnx, torch
 
 _STACKS = ("column_", "d", "h", "v")
 """Kinds of stacks, of which the exporter has loops over sequences."""
@@ -35,8 +36,6 @@ _STACKS = ("column_", "d", "h", "v")
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     products = {
         aten.addbmm.default: ("aten_addbmm", _summed_products),
         aten.addmm.default: ("aten_addmm", _product),
@@ -173,8 +172,6 @@ def _outer_product(a: Any, b: Any) -> Any:
 
 def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:
     """Numbers in equal steps: known floats are those that torch computes, in float64."""
-    import torch
-
     if any(isinstance(n, float) for n in ends) and all(isinstance(n, (int, float)) for n in ends):
         numbers = parts.array(torch.arange(*ends, dtype=torch.float64).numpy())
         kind = parts.FLOAT if dtype in (None, -1) else dtype
@@ -272,8 +269,6 @@ def _attention(
 
     Heads that share keys and values become more queries of one head.
     """
-    import onnx
-
     rows, size = query.shape[-2:]
     keys = key.shape[-2]
     lead = list(query.shape[:-2])

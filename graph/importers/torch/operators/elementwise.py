@@ -19,6 +19,7 @@ from loopwright.graph.importers.torch.operators.parts import (
     own,
     scaled,
 )
+from loopwright.packages import aten
 
 _SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 """Torch's alpha and scale."""
@@ -26,8 +27,6 @@ _SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     apart: dict[Any, tuple[str, Callable[..., Any]]] = {
         aten.celu.default: ("aten_celu", lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1 / alpha)),
         aten.deg2rad.default: ("aten_deg2rad", _times(math.pi / 180)),

@@ -9,6 +9,7 @@ from typing import Any
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators.parts import like, op, whole
 from loopwright.graph.importers.torch.operators.scans import named
+from loopwright.packages import torch
 
 _INT64 = 7
 """The number of ONNX's type."""
@@ -16,16 +17,12 @@ _INT64 = 7
 
 def replaced() -> dict[Any, Callable[..., Any]]:
     """What takes the place of torch's product while a program is traced."""
-    import torch
-
     return {torch._grouped_mm: grouped_mm}
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make operators of ONNX, and one of ours, by our operator, by those of torch,
     and by that which transformers registers for torch.export."""
-    import torch
-
     own, ops = _operator(), torch.ops
     products = [own._opoverload, ops.aten._grouped_mm.default]
     if hasattr(ops.transformers, "grouped_mm_fallback"):
@@ -43,8 +40,6 @@ def grouped_mm(
 
 @functools.cache
 def _operator() -> Any:
-    import torch
-
     made = torch.library.custom_op(
         "loopwright::grouped_mm",
         lambda x, weights, offs: torch._grouped_mm(x, weights, offs),

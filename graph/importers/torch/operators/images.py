@@ -12,6 +12,7 @@ import numpy as np
 
 from loopwright.graph.importers.torch.operators.parts import DOUBLE, array, op, whole
 from loopwright.graph.importers.torch.operators.scans import named
+from loopwright.packages import aten
 
 _INT64 = 7
 """The number of ONNX's type."""
@@ -19,8 +20,6 @@ _INT64 = 7
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make operators of ONNX, and one of ours, by torch's operator."""
-    from torch.ops import aten
-
     nearest = (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d)
     smooth = {
         aten.upsample_linear1d: "linear",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from loopwright.graph.importers.torch.operators.parts import like, op
+from loopwright.packages import aten
 
 _UNSIGNED = {3: 2, 5: 4, 6: 12, 7: 13}
 """Of ONNX's integers with a sign, those without one that have as many bits."""
@@ -13,8 +14,6 @@ _UNSIGNED = {3: 2, 5: 4, 6: 12, 7: 13}
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     left = (aten.__lshift__, aten.bitwise_left_shift)
     right = (aten.__rshift__, aten.bitwise_right_shift)
     shifts = [(packet, _left) for packet in left] + [(packet, _right) for packet in right]

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loopwright.graph.importers.torch.operators.parts import op, own, whole
+from loopwright.packages import aten
 
 _INT64, _BOOL = 7, 9  # of ONNX's types
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.index_put.default: _put,
         aten.masked_scatter.default: _scattered,

@@ -23,12 +23,11 @@ from loopwright.graph.importers.torch.operators.parts import (
     own,
     whole,
 )
+from loopwright.packages import aten
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     in_parts: dict[Any, tuple[str, Callable[..., Any]]] = {
         aten._native_batch_norm_legit.no_stats: (
             "aten__native_batch_norm_no_stats",

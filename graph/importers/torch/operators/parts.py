@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.packages import Later, onnx
+
 FLOAT, HALVES = 1, (10, 16)
 """The numbers of ONNX's float32, and of its halves."""
 DOUBLE = 11
 """The number of ONNX's float64."""
-
-
-class _Opset:
-    """ONNX's operators, of a version that the exporter takes, imported at their first use."""
-
-    def __getattr__(self, name: str) -> Any:
-        from onnxscript import opset18
-
-        return getattr(opset18, name)
-
-
-op = _Opset()
+op: Any = Later("onnxscript:opset18")
+"""ONNX's operators, of a version that the exporter takes."""
 
 
 def whole(*numbers: int) -> Any:
@@ -32,8 +24,6 @@ def whole(*numbers: int) -> Any:
 
 def array(numbers: np.ndarray) -> Any:
     """Known numbers, of their type."""
-    import onnx
-
     return op.Constant(value=onnx.numpy_helper.from_array(numbers))
 
 

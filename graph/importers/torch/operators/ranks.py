@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from loopwright.graph.importers.torch.operators.parts import like, op, whole
+from loopwright.packages import aten
 
 _INT32, _INT64, _BOOL = 6, 7, 9  # of ONNX's types
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.kthvalue.default: _of_rank,
         aten.median.default: _of_all(_median),

@@ -7,6 +7,7 @@ from typing import Any
 
 from loopwright.graph.importers.torch.operators.parts import op, whole
 from loopwright.graph.importers.torch.operators.scans import named
+from loopwright.packages import aten
 
 _INT32 = 6
 """The number of ONNX's type."""
@@ -14,8 +15,6 @@ _INT32 = 6
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.inverse.default: _inverse,
         aten.linalg_inv.default: _inverse,

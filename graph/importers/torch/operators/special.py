@@ -8,12 +8,11 @@ from typing import Any
 
 from loopwright.graph.importers.torch.operators.elementwise import log_of_one_more
 from loopwright.graph.importers.torch.operators.parts import DOUBLE, exact, op
+from loopwright.packages import aten
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.digamma.default: digamma,
         aten.erfc.default: complementary_error_function,

@@ -9,12 +9,11 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators.parts import op, own, scaled, whole
+from loopwright.packages import aten, torch
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.avg_pool2d.default: _mean_pool(2),
         aten.avg_pool3d.default: _mean_pool(3),
@@ -26,15 +25,12 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def replaced() -> dict[Any, Callable[..., Any]]:
     """What takes the place of torch's windows of signals while a program is traced."""
-    import torch
-
     made = (torch.bartlett_window, torch.hamming_window, torch.kaiser_window)
     return {each: functools.partial(_known, each) for each in made}
 
 
 def _known(window: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """A window that is known before a call: ONNX lacks some, and has others of few options."""
-    import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
     if not isinstance(args[0] if args else options["window_length"], int):
