@@ -56,6 +56,7 @@ class Later:
 
 # Large or optional: to import what may use them takes neither time nor the package.
 aten: Any = Later("torch.ops:aten")
+functional: Any = Later("torch.nn.functional")
 onnx: Any = Later("onnx")
 torch: Any = Later("torch")
 xgboost: Any = Later("xgboost")

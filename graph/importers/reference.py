@@ -262,9 +262,7 @@ def _leaves(outputs: Any) -> list[Any]:
         return [outputs]
     if isinstance(outputs, (tuple, list)):
         return [leaf for part in outputs for leaf in _leaves(part)]
-    from torch.utils import _pytree
-
-    return [torch.as_tensor(x) for x in _pytree.tree_leaves(outputs) if x is not None]
+    return [torch.as_tensor(x) for x in torch.utils._pytree.tree_leaves(outputs) if x is not None]
 
 
 def _unlike_text(model: Any) -> str:

@@ -68,10 +68,8 @@ def onnx_file(path: Path) -> Any:
 
 def weights_of(graph: Any, besides: Container[str] = ()) -> dict[str, Array]:
     """The weights of a graph, but for those of some names."""
-    from onnx import numpy_helper
-
     given = (weight for weight in graph.initializer if weight.name not in besides)
-    return {weight.name: numpy_helper.to_array(weight) for weight in given}
+    return {weight.name: onnx.numpy_helper.to_array(weight) for weight in given}
 
 
 def inputs_of(model: Any) -> list[Any]:

@@ -44,11 +44,9 @@ def _with_type(node: Any, op_type: str) -> Any:
 
 def _constant(node: Any) -> Array | None:
     """The numbers that a node states, of which exporters write hundreds; None for other ones."""
-    from onnx import numpy_helper
-
     if [a.name for a in node.attribute] != ["value"]:
         return None
-    array: Array = numpy_helper.to_array(node.attribute[0].t)
+    array: Array = onnx.numpy_helper.to_array(node.attribute[0].t)
     return array
 
 

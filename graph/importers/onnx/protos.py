@@ -6,6 +6,8 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
+from loopwright.packages import onnx
+
 
 def in_order(model: Any) -> Any:
     """A `ModelProto` whose nodes stand behind those whose results they read, which onnxruntime's
@@ -107,11 +109,9 @@ def attributes_of(node: Any) -> dict[str, Any]:
 
 
 def _attribute(a: Any) -> Any:
-    from onnx import helper, numpy_helper
-
-    value = helper.get_attribute_value(a)
+    value = onnx.helper.get_attribute_value(a)
     if a.HasField("t"):
-        return numpy_helper.to_array(value)
+        return onnx.numpy_helper.to_array(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):

@@ -12,7 +12,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators import experts, statistics, windows
 from loopwright.graph.importers.torch.operators.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
-from loopwright.packages import torch
+from loopwright.packages import functional, torch
 
 _OF_BAGS = 2
 """Axes of indices that come in bags of one length."""
@@ -20,16 +20,14 @@ _OF_BAGS = 2
 
 def for_all_sizes() -> Any:
     """A mode of torch in which these functions are replaced."""
-    import torch.nn.functional as F  # noqa: N812
-
     own: dict[Any, Callable[..., Any]] = {
         torch.cdist: _distances,
         torch.linspace: _linspace,
-        F.affine_grid: _affine_grid,
-        F.embedding_bag: _embedding_bag,
+        functional.affine_grid: _affine_grid,
+        functional.embedding_bag: _embedding_bag,
         torch.max_pool1d: _max_pool1d,
-        F.max_pool1d: _max_pool1d,
-        F.pad: padded,
+        functional.max_pool1d: _max_pool1d,
+        functional.pad: padded,
         torch.chunk: _chunk,
         torch.Tensor.chunk: _chunk,
         **dict.fromkeys((torch.split, torch.Tensor.split), _split),
@@ -78,14 +76,14 @@ def _at_any_size() -> Mapping[Any, Callable[..., Any]]:
 
 def _pools() -> Mapping[Any, Callable[..., Any]]:
     """What each adaptive pool is traced as."""
-    import torch.nn.functional as F  # noqa: N812
-
     found: dict[Any, Callable[..., Any]] = {}
     for rank in (1, 2, 3):
-        mean, most = (getattr(F, f"adaptive_{kind}_pool{rank}d") for kind in ("avg", "max"))
+        mean, most = (
+            getattr(functional, f"adaptive_{kind}_pool{rank}d") for kind in ("avg", "max")
+        )
         found[mean] = functools.partial(_adaptive_pool, mean, rank, True)
         found[most] = functools.partial(_adaptive_pool, most, rank, False)
-        placed = getattr(F, f"adaptive_max_pool{rank}d_with_indices")
+        placed = getattr(functional, f"adaptive_max_pool{rank}d_with_indices")
         found[placed] = functools.partial(_placed_pool, found[most])
     return found
 
@@ -124,13 +122,11 @@ def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = N
 
 def _embedding_bag(input: Any, weight: Any, offsets: Any = None, **words: Any) -> Any:
     """The sum, mean or maximum of as many rows in each bag; others as torch has them."""
-    import torch.nn.functional as F  # noqa: N812
-
     mode, scales = words.get("mode", "mean"), words.get("per_sample_weights")
     changing = any(words.get(name) is not None for name in ("max_norm", "padding_idx"))
     if input.ndim != _OF_BAGS or offsets is not None or changing:
-        return F.embedding_bag(input, weight, offsets, **words)
-    rows = F.embedding(input, weight)
+        return functional.embedding_bag(input, weight, offsets, **words)
+    rows = functional.embedding(input, weight)
     rows = rows if scales is None else rows * scales.unsqueeze(-1)
     return rows.amax(1) if mode == "max" else getattr(rows, mode)(1)
 
@@ -206,14 +202,13 @@ def _max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """A pool over one axis as one over two, of which torch counts the windows at any size."""
-    import torch.nn.functional as F  # noqa: N812
 
     def pair(before: int, n: Any) -> tuple[int, int]:
         return before, n[0] if hasattr(n, "__len__") else n
 
     steps = pair(1, kernel_size if stride is None or stride == () else stride)
     window = pair(1, kernel_size), steps, pair(0, padding), pair(1, dilation)
-    made = F.max_pool2d(x.unsqueeze(-2), *window, ceil_mode, return_indices)
+    made = functional.max_pool2d(x.unsqueeze(-2), *window, ceil_mode, return_indices)
     return tuple(y.squeeze(-2) for y in made) if return_indices else made.squeeze(-2)
 
 

@@ -130,10 +130,11 @@ def structure_of(program: Any) -> Callable[[Sequence[Any]], Any] | None:
 
 
 def _nested(spec: Any, tensors: Sequence[bool], outputs: Sequence[Any]) -> Any:
-    from torch.utils import _pytree
 
     left = iter(outputs)
-    return _pytree.tree_unflatten([next(left) if tensor else None for tensor in tensors], spec)
+    return torch.utils._pytree.tree_unflatten(
+        [next(left) if tensor else None for tensor in tensors], spec
+    )
 
 
 def _closed(program: Any, inputs: Inputs) -> Any:
