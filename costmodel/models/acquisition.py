@@ -22,11 +22,6 @@ def mean(scores: Floats, deviation: Floats) -> Floats:
     return scores
 
 
-def upper_confidence_bound(scores: Floats, deviation: Floats) -> Floats:
-    """UCB: score + κ · deviation."""
-    return scores + KAPPA * deviation
-
-
 def expected_improvement(scores: Floats, deviation: Floats) -> Floats:
     """EI: E[max(s - best, 0)] for a normal s, where best = 0; with z = score / deviation, it is
     deviation · (z Φ(z) + φ(z)) (Jones et al. 1998, Eq. 15).
@@ -54,7 +49,7 @@ def _log_h(z: Floats) -> Floats:
 ACQUISITIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "mean": mean,
     "ei": expected_improvement,
-    "ucb": upper_confidence_bound,
+    "ucb": lambda scores, deviation: scores + KAPPA * deviation,
 }
 """Acquisition functions by the names that a search takes."""
 

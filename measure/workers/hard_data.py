@@ -51,7 +51,8 @@ def with_scaled_features(
 
 def _features(workload: Workload) -> Iterator[tuple[tuple[Tensor, int], tuple[Tensor, int], int]]:
     """Two inputs, read once, the axis of each that a product sums over, and its extent."""
-    reads = [r for s in workload.stages for r in _reads(defined(s).body)]
+    parts = (part for s in workload.stages for part in walk(defined(s).body))
+    reads = [part for part in parts if isinstance(part, Read)]
     for stage in workload.stages:
         d = defined(stage)
         if d.reducer != "sum" or not isinstance(d.body, Binary) or d.body.op != "mul":
@@ -87,7 +88,3 @@ def _input(x: Expr, axis: Index, d: Definition) -> tuple[Tensor, int] | None:
         if isinstance(x, Select) and isinstance(x.y, Const) and x.y.value == 0:
             x = x.x
     return None
-
-
-def _reads(x: Expr) -> list[Read]:
-    return [part for part in walk(x) if isinstance(part, Read)]
