@@ -92,11 +92,6 @@ def _scalable(
     return with_bias("matmul", made, call.as_tensor(np.ascontiguousarray(bias)), 1, own)
 
 
-@operator("Gemm")
-def _gemm(call: Call) -> Value:
-    return _scaled_sum(call)
-
-
 def _scaled_sum(call: Call) -> Tensor:
     """`alpha * a @ b + beta * c`, rounded once."""
     alpha, beta = float(call.get("alpha", 1.0)), float(call.get("beta", 1.0))
@@ -126,6 +121,9 @@ def _scaled_sum(call: Call) -> Tensor:
         return f.cast(x, left.dtype)
 
     return define("gemm", shape_of(made), body)
+
+
+operator("Gemm")(_scaled_sum)
 
 
 @operator(f"{SCANS}:Linear")
