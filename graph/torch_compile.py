@@ -225,7 +225,7 @@ class _Builds:
                 return found
             met = found
         new = [x for x in own if x not in self._of]
-        if 2 * len(new) <= len(own) and not any(map(_is_parameter, new)):
+        if 2 * len(new) <= len(own) and not any(isinstance(x, torch.nn.Parameter) for x in new):
             return _Left(
                 "weights have changed since they were laid out, so torch computes: "
                 "torch._dynamo.reset(), and compile anew, for loopwright's code"
@@ -279,10 +279,6 @@ def _check_values(options: Mapping[str, Any]) -> None:
         if not isinstance(location_of(options["records"]), Server):
             file_at(options["records"], "the record store", ModelError)
     resolve("cpu", options.get("threads"))  # says what is wrong with a number
-
-
-def _is_parameter(x: Any) -> bool:
-    return isinstance(x, torch.nn.Parameter)
 
 
 def _seen(weight: Any) -> tuple[int, int, memoryview, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,13 @@ def check_asserted(
     slice, whose end is the lesser of two numbers, is all of an axis. A branch of the user's may
     assert the same. Whether a program `differs` from its module there tells.
     """
-    functions = _functions()
+    functions: dict[Any, Callable[..., Any]] = {
+        torch.sym_max: np.maximum,
+        torch.sym_min: np.minimum,
+        torch.sym_not: np.logical_not,
+        torch.sym_ite: np.where,
+        operator.not_: np.logical_not,
+    }
 
     known: dict[Any, Any] = {}
     inputs = [n for n in program.graph.nodes if n.name in program.graph_signature.user_inputs]
@@ -87,14 +93,3 @@ def _is_torchs(assertion: Any) -> bool:
 
 def _at(extent: int | Size, sizes: Mapping[str, Array]) -> Any:
     return extent if isinstance(extent, int) else extent.over(sizes)
-
-
-def _functions() -> dict[Any, Callable[..., Any]]:
-    """NumPy's forms of functions on numbers that take no arrays."""
-    return {
-        torch.sym_max: np.maximum,
-        torch.sym_min: np.minimum,
-        torch.sym_not: np.logical_not,
-        torch.sym_ite: np.where,
-        operator.not_: np.logical_not,
-    }

@@ -38,10 +38,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make ONNX operators of a call, by torch's operator."""
     products = {
         aten.addbmm.default: ("aten_addbmm", _summed_products),
-        aten.addmm.default: ("aten_addmm", _product),
-        aten.addmv.default: ("aten_addmv", _product),
-        aten.addr.default: ("aten_addr", _outer_product),
-        aten.baddbmm.default: ("aten_baddbmm", _product),
+        aten.addmm.default: ("aten_addmm", op.MatMul),
+        aten.addmv.default: ("aten_addmv", op.MatMul),
+        aten.addr.default: ("aten_addr", lambda a, b: op.Mul(op.Unsqueeze(a, parts.whole(1)), b)),
+        aten.baddbmm.default: ("aten_baddbmm", op.MatMul),
     }
     return {
         operator.floordiv: _floor_divided,
@@ -63,9 +63,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.special_log_softmax.default: _in_type("LogSoftmax"),
         aten.special_softmax.default: _in_type("Softmax"),
         aten.linspace.default: parts.exactly("aten_linspace"),
-        aten.log_sigmoid.default: _log_sigmoid,
-        aten.cummax.default: scans.cumulative_maximum,
-        aten.cummin.default: scans.cumulative_minimum,
+        # The logarithm of a sigmoid that is 0 would be infinite.
+        aten.log_sigmoid.default: lambda x: op.Neg(op.Softplus(op.Neg(x))),
+        aten.cummax.default: lambda x, dim: scans.extreme("CumMax", x, dim),
+        aten.cummin.default: lambda x, dim: scans.extreme("CumMin", x, dim),
         aten.cumprod.default: scans.cumulative_product,
         aten.diagonal.default: places.diagonal,
         aten.diagonal_copy.default: places.diagonal,
@@ -158,16 +159,8 @@ def _plus(name: str, product: Callable[..., Any]) -> Callable[..., Any]:
     return added
 
 
-def _product(a: Any, b: Any) -> Any:
-    return op.MatMul(a, b)
-
-
 def _summed_products(a: Any, b: Any) -> Any:
     return op.ReduceSum(op.MatMul(a, b), parts.whole(0), keepdims=0)
-
-
-def _outer_product(a: Any, b: Any) -> Any:
-    return op.Mul(op.Unsqueeze(a, parts.whole(1)), b)
 
 
 def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:
@@ -238,11 +231,6 @@ def _without_nan(name: str, x: Any, y: Any) -> Any:
     if not x.dtype.is_floating_point():
         return parts.own(f"aten_{name.lower()}imum")(x, y)
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
-
-
-def _log_sigmoid(x: Any) -> Any:
-    """Minus the softplus of minus x: the logarithm of a sigmoid that is 0 would be infinite."""
-    return op.Neg(op.Softplus(op.Neg(x)))
 
 
 def _from_other(x: Any, other: Any, alpha: Any = 1) -> Any:

@@ -25,16 +25,6 @@ def cumulative_product(x: Any, dim: int, dtype: Any = None) -> Any:
     return _running("CumProd", x, dim) if has_axes else op.Identity(x)
 
 
-def cumulative_maximum(x: Any, dim: int) -> Any:
-    """The greatest element up to each one, and its place: of equal ones the last."""
-    return _extreme("CumMax", x, dim)
-
-
-def cumulative_minimum(x: Any, dim: int) -> Any:
-    """The least element up to each one, and its place: of equal ones the last."""
-    return _extreme("CumMin", x, dim)
-
-
 def cumulative_logsumexp(x: Any, dim: int) -> Any:
     """The logarithms of sums of exponentials: in every step each takes in twice as many."""
     if not x.shape:
@@ -74,7 +64,8 @@ def _running(name: str, x: Any, dim: int) -> Any:
     return named(name, result)
 
 
-def _extreme(name: str, x: Any, dim: int) -> tuple[Any, Any]:
+def extreme(name: str, x: Any, dim: int) -> tuple[Any, Any]:
+    """The extreme up to each element, and its place: of equal ones the last."""
     rank = len(x.shape)
     if not rank:
         return op.Identity(x), op.Constant(value_int=0)
