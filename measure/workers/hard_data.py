@@ -16,7 +16,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Index
 from loopwright.dsl.oracle import random_inputs
-from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import walk
 from loopwright.dsl.workload import Workload, defined
 
@@ -60,7 +60,7 @@ def _features(workload: Workload) -> Iterator[tuple[tuple[Tensor, int], tuple[Te
         if not isinstance(d.body.x, Read) or not isinstance(d.body.y, Read):
             continue
         for axis in d.reduce:
-            sides = [_input(x, axis, d) for x in (d.body.x, d.body.y)]
+            sides = [_input(x, axis) for x in (d.body.x, d.body.y)]
             if None in sides:
                 continue
             (one, at), (other, place) = (side for side in sides if side is not None)
@@ -72,7 +72,7 @@ def _features(workload: Workload) -> Iterator[tuple[tuple[Tensor, int], tuple[Te
                 yield (one, at), (other, place), extent
 
 
-def _input(x: Expr, axis: Index, d: Definition) -> tuple[Tensor, int] | None:
+def _input(x: Expr, axis: Index) -> tuple[Tensor, int] | None:
     """The input that an operand is, or is a padded copy of, and which of its axes a loop walks."""
     while isinstance(x, Read):
         plain = [p.plain() for p in x.index]

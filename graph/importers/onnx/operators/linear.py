@@ -100,9 +100,7 @@ def _scaled_sum(call: Call) -> Tensor:
     exact = str(b.dtype) not in HALVES  # which factors of weights would round once more
     if isinstance(b, np.ndarray) and alpha != 1 and b.dtype.kind == "f" and exact:
         b, alpha = (b * alpha).astype(b.dtype), 1.0
-    left = call.as_tensor(
-        transposed(call, a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a
-    )
+    left = call.as_tensor(transposed(a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a)
     by_rows = by_rows and isinstance(a, Tensor)
     addend = call.value(2) if call.has(2) and beta != 0 else None
     if addend is None and alpha == 1:

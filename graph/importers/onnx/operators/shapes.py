@@ -234,10 +234,10 @@ def _transpose(call: Call) -> Value:
     order = call.checked_axes(call.get("perm") or range(rank)[::-1], rank)
     if len(order) != rank:
         raise call.unsupported(f"its perm is {order}, of a tensor with {rank} axes; it names each")
-    return transposed(call, call.value(0), order)
+    return transposed(call.value(0), order)
 
 
-def transposed(call: Call, value: Value, order: Sequence[int]) -> Value:
+def transposed(value: Value, order: Sequence[int]) -> Value:
     """The axes of a value in another order."""
     if list(order) == sorted(order):
         return value
