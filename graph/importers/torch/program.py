@@ -130,7 +130,6 @@ def structure_of(program: Any) -> Callable[[Sequence[Any]], Any] | None:
 
 
 def _nested(spec: Any, tensors: Sequence[bool], outputs: Sequence[Any]) -> Any:
-
     left = iter(outputs)
     return torch.utils._pytree.tree_unflatten(
         [next(left) if tensor else None for tensor in tensors], spec
