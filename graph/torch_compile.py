@@ -245,7 +245,7 @@ class _Builds:
             _check_kept(self._graph, inputs, self._weights)
             outputs = Outputs(self._graph, self._open)
             outputs.check(inputs)
-            made = self._model(outputs.graph, inputs) if outputs.any_computed else _nothing
+            made = self._model(outputs.graph, inputs) if outputs.any_computed else lambda *_: ()
         except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
             return f"loopwright leaves a graph to torch: {error}"
         seen = [(n, *_seen(inputs[n])) for n in self._weights if inputs[n].numel()]
@@ -256,11 +256,6 @@ class _Builds:
         if self._axes is None:
             return _built(graph, inputs, self._weights, options)
         return built_open(graph, inputs, self._weights, self._axes, self._bounds, options)
-
-
-def _nothing(*inputs: Any) -> tuple[()]:
-    """The results of a graph whose outputs are views of inputs: none is computed."""
-    return ()
 
 
 def _check_values(options: Mapping[str, Any]) -> None:

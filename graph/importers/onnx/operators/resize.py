@@ -71,7 +71,10 @@ def _resized(call: Call) -> Value:
             return _nearest_of_open(call, value, axes, scales, sizes)
         lines = _lines(call, axes, scales, sizes, by_scale)
         if lines is not None:
-            return _of_open(call, value, axes, lines, mode)
+            for axis, line in zip(axes, lines):
+                if line is not None:
+                    value = _along(call, call.as_tensor(value), axis, line, mode)
+            return value
     if mode != "nearest":
         smooth = bool(call.get("antialias", 0)) and any(s < 1 for s in scales)
         return _weighted(call, value, axes, scales, sizes, mode, smooth)
@@ -156,15 +159,6 @@ def _lines(
         else:
             lines.append(_Line(2 * q, q - p, 2 * p, new))
     return lines
-
-
-def _of_open(
-    call: Call, value: Value, axes: Sequence[int], lines: Sequence[_Line | None], mode: str
-) -> Value:
-    for axis, line in zip(axes, lines):
-        if line is not None:
-            value = _along(call, call.as_tensor(value), axis, line, mode)
-    return value
 
 
 def _along(call: Call, value: Tensor, axis: int, line: _Line, mode: str) -> Tensor:
