@@ -111,17 +111,18 @@ class Network:
             return build_model(
                 self.source,
                 self.inputs,
-                threads=self.threads,
                 records=self.store,
                 policy=policy,
                 name=self.path.stem,
-                layout=self.layout,
-                check=self.check,
-                numerics=self.numerics,
-                sparse=self.sparse,
-                dims=self.bounds,
                 targets=targets,
+                **self.how,
             )
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Options of `lw.build_model` and `lw.tune_model`."""
+        names = ("threads", "layout", "check", "numerics", "sparse")
+        return {name: getattr(self, name) for name in names} | {"dims": self.bounds}
 
     @property
     def inputs(self) -> dict[str, Any] | None:
