@@ -99,7 +99,7 @@ class Reference:
 
         def found(examples: Any) -> Reference:
             inputs, words = torch.utils._pytree.tree_map(telling, examples)
-            given = [x.clone() for x in _tensors((inputs, words))]
+            given = [x.clone() for x in tensors_of((inputs, words))]
             buffers = {name: copied(x) for name, x in module.named_buffers()}
             with torch.no_grad():
                 outputs = _leaves(torch.func.functional_call(module, buffers, inputs, words))
@@ -229,11 +229,6 @@ def _dtype(x: Any) -> str:
     return str(x.dtype).removeprefix("torch.")
 
 
-def example_tensors(program: Any) -> tuple[Any, ...]:
-    """The example inputs of a program of torch.export, if it has any: dicts, too, are flat."""
-    return tuple(_tensors(program.example_inputs or ()))
-
-
 def _with_order(module: Any) -> Any:
     """The module of a program with its greatest elements in order, as ours are: what finds them
     may be free to give them in any."""
@@ -245,7 +240,8 @@ def _with_order(module: Any) -> Any:
     return module
 
 
-def _tensors(values: Any) -> list[Any]:
+def tensors_of(values: Any) -> list[Any]:
+    """The tensors in dicts, lists and the like."""
     leaves = torch.utils._pytree.tree_leaves(values)
     return [x for x in leaves if isinstance(x, torch.Tensor)]
 

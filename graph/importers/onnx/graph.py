@@ -46,7 +46,7 @@ from loopwright.graph.importers.onnx.functions import body_of, default_attribute
 from loopwright.graph.importers.onnx.loops import looped
 from loopwright.graph.importers.onnx.operators.shapes import few, made_of, of_numbers, repeated
 from loopwright.graph.importers.onnx.protos import (
-    attributes_of,
+    attribute,
     described,
     inner_graphs,
     needed,
@@ -209,7 +209,7 @@ class Graph:
             label,
             version,
             inputs,
-            attributes_of(node),
+            {a.name: attribute(a) for a in node.attribute},
             tuple(node.input),
             tuple(node.output),
             tuple(scope.stated.get(name) for name in node.output),

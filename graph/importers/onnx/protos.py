@@ -103,12 +103,8 @@ def stated(graph: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of a node as values of Python's."""
-    return {a.name: _attribute(a) for a in node.attribute}
-
-
-def _attribute(a: Any) -> Any:
+def attribute(a: Any) -> Any:
+    """The attribute of a node as a value of Python's."""
     value = onnx.helper.get_attribute_value(a)
     if a.HasField("t"):
         return onnx.numpy_helper.to_array(value)
