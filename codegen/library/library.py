@@ -220,9 +220,7 @@ class Library:
         constants = self.signature.constants
         if not self._is_ready and all(name in bound for name in constants):
             rest = {name: a for name, a in bound.items() if name not in constants}
-            bound = rest | dict(
-                zip((p.name for p in self.signature.prepared), self._prepare(bound))
-            )
+            bound = rest | self._laid_out(bound)
         return self._with(bound)
 
     def _kept(self, slot: Slot, value: Any) -> Any:
@@ -230,6 +228,10 @@ class Library:
         copy = arrays.empty(slot.parameter)
         copy[...] = slot.read(value)[0]
         return copy
+
+    def _laid_out(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """The prepared parameters, made of constants that are `bound`."""
+        return dict(zip((p.name for p in self.signature.prepared), self._prepare(bound)))
 
     def _with(self, bound: Mapping[str, Any]) -> Library:
         return Library(self.signature, self._binary, self.origin, self._sources, bound)
