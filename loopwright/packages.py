@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cached_property
 from typing import Any
 
 from loopwright.dsl.errors import LoopwrightError
@@ -45,13 +46,17 @@ def install(extra: str) -> str:
 
 
 class Later:
-    """A module, or what it has behind a colon, that is imported whenever it is used."""
+    """A module, or what it has behind a colon, that is imported at its first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
+    @cached_property
+    def _found(self) -> Any:
+        return pkgutil.resolve_name(self._name)
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(pkgutil.resolve_name(self._name), name)
+        return getattr(self._found, name)
 
 
 # Large or optional: to import what may use them takes neither time nor the package.
