@@ -17,6 +17,7 @@ from loopwright.dsl.numerics import Numerics
 from loopwright.graph.errors import ModelError
 from loopwright.graph.torch_open import Calls, OpenAxes, built, built_open
 from loopwright.graph.torch_outputs import Outputs
+from loopwright.packages import torch
 from loopwright.paths import file_at
 from loopwright.transfer.records.location import Server, location_of, may_exist
 
@@ -52,8 +53,6 @@ def backend(
     Raises `ModelError`, and torch.compile its own error with the same words, for a mode, and for
     options that are not in `OPTIONS` or have no such value.
     """
-    import torch
-
     given = dict(options or {})
     unknown = [name for name in given if name not in OPTIONS]
     if unknown or mode not in (None, "default"):
@@ -226,7 +225,7 @@ class _Builds:
                 return found
             met = found
         new = [x for x in own if x not in self._of]
-        if 2 * len(new) <= len(own) and not any(map(_is_parameter, new)):
+        if 2 * len(new) <= len(own) and not any(isinstance(x, torch.nn.Parameter) for x in new):
             return _Left(
                 "weights have changed since they were laid out, so torch computes: "
                 "torch._dynamo.reset(), and compile anew, for loopwright's code"
@@ -246,7 +245,7 @@ class _Builds:
             _check_kept(self._graph, inputs, self._weights)
             outputs = Outputs(self._graph, self._open)
             outputs.check(inputs)
-            made = self._model(outputs.graph, inputs) if outputs.any_computed else _nothing
+            made = self._model(outputs.graph, inputs) if outputs.any_computed else lambda *_: ()
         except Exception as error:  # noqa: BLE001 - of TVM's many kinds, too; torch can run it
             return f"loopwright leaves a graph to torch: {error}"
         seen = [(n, *_seen(inputs[n])) for n in self._weights if inputs[n].numel()]
@@ -257,11 +256,6 @@ class _Builds:
         if self._axes is None:
             return _built(graph, inputs, self._weights, options)
         return built_open(graph, inputs, self._weights, self._axes, self._bounds, options)
-
-
-def _nothing(*inputs: Any) -> tuple[()]:
-    """The results of a graph whose outputs are views of inputs: none is computed."""
-    return ()
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
@@ -282,18 +276,10 @@ def _check_values(options: Mapping[str, Any]) -> None:
     resolve("cpu", options.get("threads"))  # says what is wrong with a number
 
 
-def _is_parameter(x: Any) -> bool:
-    import torch
-
-    return isinstance(x, torch.nn.Parameter)
-
-
 def _seen(weight: Any) -> tuple[int, int, memoryview, int]:
     """Key that tells in less than a microsecond whether a weight is the same. It is its place, its
     version, and its element of the largest magnitude, as a view and as the bits that are there
     now."""
-    import torch
-
     integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     values = weight.detach()
     place = np.unravel_index(int(values.float().abs().argmax()), tuple(values.shape))
@@ -324,8 +310,6 @@ def _is_open(x: Any) -> bool:
 
 def _static(graph: Any, examples: Sequence[Any]) -> list[int]:
     """The numbers of the inputs that are parameters or buffers of the model."""
-    import torch
-
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
     return [
         n

@@ -8,6 +8,7 @@ from typing import Any
 
 from loopwright.dsl.size import dim
 from loopwright.dsl.tensor import Tensor
+from loopwright.packages import torch
 
 _MOST_SYMBOLS = 2
 _LEAST = 2  # torch makes graphs of their own for 0 and 1
@@ -141,8 +142,6 @@ def built(
 ) -> Callable[..., Any]:
     """A graph as a model of those inputs that are `given`. Parameters and buffers are inside of
     it; `numbers` are the size of an axis of a given one, and the others are as in `inputs`."""
-    import torch
-
     from loopwright.graph.build import build_model
 
     # As messages call them.

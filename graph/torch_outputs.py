@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopwright.dsl.errors import LoopwrightError
+from loopwright.packages import torch
 
 
 class Outputs:
@@ -67,8 +68,6 @@ class Outputs:
 
 def _giving(graph: Any, results: Sequence[Any]) -> Any:
     """The graph with other outputs."""
-    import torch
-
     made = torch.fx.Graph()
     of: dict[Any, Any] = {}
     made.graph_copy(graph.graph, of)
@@ -135,8 +134,6 @@ def _laid_out(x: Any, strides: tuple[int, ...] | None) -> Any:
 
     An axis of stride 0 has one element in memory.
     """
-    import torch
-
     if strides is None or x.stride() == strides:
         return x
     once = x[tuple(slice(0, 1) if n == 0 else slice(None) for n in strides)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
+from functools import cached_property
 from typing import Any
 
 from loopwright.dsl.errors import LoopwrightError
@@ -41,3 +43,25 @@ def optional(module: str, user: str, error: type[LoopwrightError]) -> Any:
 def install(extra: str) -> str:
     """Command that installs an extra of this package."""
     return f'pip install "loopwright[{extra}]"'
+
+
+class Later:
+    """A module, or what it has behind a colon, that is imported at its first use."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @cached_property
+    def _found(self) -> Any:
+        return pkgutil.resolve_name(self._name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+
+# Large or optional: to import what may use them takes neither time nor the package.
+aten: Any = Later("torch.ops:aten")
+functional: Any = Later("torch.nn.functional")
+onnx: Any = Later("onnx")
+torch: Any = Later("torch")
+xgboost: Any = Later("xgboost")

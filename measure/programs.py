@@ -208,9 +208,8 @@ class ProgramDevice(Device):
     def _code(self, task: Task, configs: Sequence[Config]) -> list[Built]:
         """Candidates, of which those that are not known are built."""
         key = (task.workload.key, task.target.kind)
-        missing = [c for c in configs if (*key, c) not in self._built]
         found = {c: self._built[(*key, c)] for c in configs if (*key, c) in self._built}
-        if missing:
+        if missing := [c for c in configs if c not in found]:
             built = self._builder.build(task, missing)
             found |= zip(missing, built, strict=True)
             self._remember(task, missing, built)

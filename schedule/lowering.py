@@ -94,7 +94,7 @@ def _lower_hand(sketch: Sketch, target: Target, n: int) -> Tree:
         nest.lower()
         prepare += nest.prepare
         body += nest.body
-    return assembled(n, sketch.workload, storage, prepare, body, _copied)
+    return assembled(n, sketch.workload, storage, prepare, body, copied)
 
 
 class _Lowering:
@@ -120,7 +120,7 @@ class _Lowering:
                 section += pack
             section += self._group(group, dict(enumerate(sketches, number)), {}, part)
             number += len(group.nests)
-        return assembled(self.n, self.sketch.workload, self.storage, prepare, body, _copied)
+        return assembled(self.n, self.sketch.workload, self.storage, prepare, body, copied)
 
     def _pack(self, sketch: NestSketch, number: int) -> tuple[list[Stmt], list[Stmt]]:
         prepare: list[Stmt] = []
@@ -173,7 +173,8 @@ class _Lowering:
         return inner
 
 
-def _copied(source: Buffer, target: Buffer) -> Stmt:
+def copied(source: Buffer, target: Buffer) -> Stmt:
+    """Loops that copy a buffer."""
     loops = [(Var(f"{target.name}.{d}"), count) for d, count in enumerate(source.shape)]
     index = tuple(Linear(((var, 1),)) for var, _ in loops)
     copy: Stmt = Store(target, index, Load(source, index))

@@ -14,7 +14,6 @@ from loopwright.codegen.devices import opencl
 from loopwright.codegen.devices.nvidia import _NO_COMPILER
 from loopwright.costmodel.models.treegru import TreeGRU
 from loopwright.explore.report.plot import check_format, curve
-from loopwright.explore.scheduling.evaluators import Formula
 from loopwright.explore.scheduling.learn import train_policies
 from loopwright.explore.scheduling.loops import Problem
 from loopwright.graph.importers.onnx.file import onnx_file
@@ -23,7 +22,7 @@ from loopwright.packages import EXTRAS, install, optional
 from loopwright.transfer.pretrained.training import train_sequence
 from loopwright.transfer.records.store import RecordStore
 from tests.costmodel.records import data
-from tests.explore.synthetic import MadeUp, matmul
+from tests.explore.synthetic import Formula, MadeUp, matmul
 from tests.targets import narrow
 
 

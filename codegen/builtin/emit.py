@@ -252,7 +252,7 @@ class Emitter(Loops):
         body = chain[-1].body
         if len(loops) == 1:
             task.fixed.pop(loops[0].var)
-            task._repeat(loops[0].var, total, count, False, first, body)
+            task._repeat(loops[0].var, total, body, count, False, first)
         else:
             counter, rest = Var("iteration"), total
             lets: list[Stmt] = []
@@ -261,7 +261,7 @@ class Emitter(Loops):
                 whole = Linear(((Quotient(Linear(((counter, 1),)), rest), 1),))
                 at = Linear(((Remainder(whole, each.extent), 1),))
                 lets.append(Let(each.var, at, each.extent - 1))
-            task._repeat(counter, total, count, False, first, (*lets, *body))
+            task._repeat(counter, total, (*lets, *body), count, False, first)
         task.finish((), (chunk, group, frame))
 
 

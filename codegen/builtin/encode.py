@@ -273,10 +273,8 @@ def with_operand(op: str, reg: int, rm: Operand) -> bytes:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def multiply(reg: int, rm: Operand, value: int | None = None) -> bytes:
-    """`reg = rm · value`, or `reg = reg · rm`."""
-    if value is None:
-        return _integer(b"\x0f\xaf", reg, rm)
+def multiply(reg: int, rm: Operand, value: int) -> bytes:
+    """`reg = rm · value`."""
     if -128 <= value < 128:
         return _integer(b"\x6b", reg, rm) + bytes((value & 255,))
     return _integer(b"\x69", reg, rm) + _number(value)

@@ -122,23 +122,22 @@ class Loops(Lanes, ABC):
         whole = self._whole(loop)
         counter = None if whole else self._count(loop)
         at_least = True if whole else value_range(*self._linear(loop.bound))[0] >= 1  # type: ignore[arg-type]
-        self._repeat(loop.var, int(loop.extent), counter, at_least, None, loop.body)
+        self._repeat(loop.var, int(loop.extent), loop.body, counter, at_least)
 
     def _repeat(
         self,
         var: Var,
         extent: int,
-        counter: int | None,
-        at_least_one: bool,
-        start: int | None,
-        body: tuple[Stmt, ...] | None,
-        split: tuple[Var, int] | None = None,
-        vector: Loop | None = None,
+        body: tuple[Stmt, ...],
+        counter: int | None = None,
+        at_least_one: bool = True,
+        start: int | None = None,
+        lanes: int = 0,
     ) -> None:
-        """A loop of `extent` iterations, or of as many as `counter` says, from `start` on."""
+        """A loop of `extent` iterations, or of as many as `counter` says, from `start` on; with
+        `lanes`, each runs so many of the one loop that is the body."""
         function = self.function
-        inside: tuple[Stmt, ...] = (vector,) if vector is not None else body or ()
-        made = self._hoist(var, inside)
+        made = self._hoist(var, body)
         self.vectors.flush()
         end, label = Label(), Label()
         if counter is None:
@@ -152,16 +151,16 @@ class Loops(Lanes, ABC):
         behind = Block()
         variable.before, variable.behind, variable.start = before, behind, start
         outer, self._machine_loops = self._machine_loops, 0
-        if self.vectors.set.extended and (vector is not None or _is_innermost(inside)):
+        if self.vectors.set.extended and (lanes or _is_innermost(body)):
             self.vectors.keep_constants(before.items, min(_MOST_KEPT, self.most_homes))
-        if vector is not None:
-            assert split is not None
-            self.split[split[0]] = (variable, split[1])
-            self._lanes(vector, 0, split[1])
-            del self.split[split[0]]
+        if lanes:
+            (vector,) = body
+            assert isinstance(vector, Loop)
+            self.split[vector.var] = (variable, lanes)
+            self._lanes(vector, 0, lanes)
+            del self.split[vector.var]
             self._scope += 1
         else:
-            assert body is not None
             self.statements(body)
         self.vectors.flush()
         function.current.append(("inside", behind))
@@ -175,7 +174,7 @@ class Loops(Lanes, ABC):
         self._machine_loops = outer + 1
 
     def repeat_vectors(self, var: Var, count: int, loop: Loop, lanes: int) -> None:
-        self._repeat(var, count, None, True, None, None, (loop.var, lanes), loop)
+        self._repeat(var, count, (loop,), lanes=lanes)
 
 
 def _is_innermost(body: tuple[Stmt, ...]) -> bool:

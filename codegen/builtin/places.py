@@ -14,8 +14,6 @@ from loopwright.codegen.builtin.subscripts import (
     MOST,
     Parts,
     Subscripts,
-    Variable,
-    merged,
     value_range,
 )
 from loopwright.codegen.builtin.vectors import Vectors
@@ -98,28 +96,10 @@ class Places(Subscripts):
 
     def _split(self, access: Access) -> tuple[Parts, int, int]:
         """`where` for the first time in a scope."""
-        offset, step, straight = access.const, 0, True
-        parts: list[tuple[Variable, int]] = []
+        offset, whole, counted = self._sum(access.const, access.terms)
         lane = None if self.lane is None else self.lane[0]
-        counted: list[tuple[Var, int]] = []
-        for term, factor in access.terms:
-            if term is lane:
-                step = factor
-            if not isinstance(term, Var):
-                const, inner = self._quotient(term)
-                offset += const * factor
-                parts += [(v, c * factor) for v, c in inner]
-                straight = False
-            elif term in self.fixed:
-                offset += self.fixed[term] * factor
-                counted.append((term, factor))
-                if term in self.split:
-                    outer, width = self.split[term]
-                    parts.append((outer, factor * width))
-            else:
-                parts.append((self.known[term], factor))
-        whole = merged(parts)
-        if straight:
+        step = next((factor for term, factor in access.terms if term is lane), 0)
+        if all(isinstance(term, Var) for term, _ in access.terms):
             access.scope, access.parts, access.pointer = self._scope, whole, None
             access.counted, access.step = counted, step
         return whole, offset, step

@@ -53,14 +53,6 @@ class _Lives:
     weight: dict[int, float]
     calls: list[int]
 
-    def end_before(self, number: int, other: int) -> bool:
-        """Return whether a number is used no more where another begins."""
-        return self.last[number] < self.first[other]
-
-    def crosses(self, number: int) -> bool:
-        """Return whether a function is called while a number lives."""
-        return any(self.first[number] < at < self.last[number] for at in self.calls)
-
 
 def _lives(items: list[tuple], arguments: tuple[int, ...]) -> _Lives:  # type: ignore[type-arg]
     """When the numbers of items live: through each loop that they are used in but not made in."""
@@ -114,10 +106,11 @@ def allocate(
     active: list[int] = []
     free = dict.fromkeys(_FREE)
     for number in sorted(lives.last, key=lives.first.__getitem__):
-        for other in [n for n in active if lives.end_before(n, number)]:
+        for other in [n for n in active if lives.last[n] < lives.first[number]]:
             active.remove(other)
             free[registers[other]] = None
-        usable = KEPT if lives.crosses(number) else _FREE
+        called = any(lives.first[number] < at < lives.last[number] for at in lives.calls)
+        usable = KEPT if called else _FREE
         register = next((r for r in usable if r in free), None)
         if register is None:
             victims = [n for n in active if registers[n] in usable]

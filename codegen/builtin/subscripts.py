@@ -69,22 +69,29 @@ class Subscripts:
 
     def _linear(self, x: Linear) -> tuple[int, Parts]:
         """A subscript as a number and variable parts."""
-        const, parts = int(x.const), []
-        for term, coefficient in x.terms:
-            factor = int(coefficient)
-            if isinstance(term, Var):
-                if term in self.fixed:
-                    const += factor * self.fixed[term]
-                    if term in self.split:
-                        outer, width = self.split[term]
-                        parts.append((outer, factor * width))
-                else:
-                    parts.append((self.known[term], factor))
-            else:
+        const, parts, _ = self._sum(int(x.const), [(term, int(c)) for term, c in x.terms])
+        return const, parts
+
+    def _sum(
+        self, const: int, terms: Sequence[tuple[Term, int]]
+    ) -> tuple[int, Parts, list[tuple[Var, int]]]:
+        """A sum as a number and variable parts, and the fixed variables that the number counts."""
+        parts: list[tuple[Variable, int]] = []
+        counted: list[tuple[Var, int]] = []
+        for term, factor in terms:
+            if not isinstance(term, Var):
                 more, inner = self._quotient(term)
                 const += more * factor
                 parts += [(v, c * factor) for v, c in inner]
-        return const, merged(parts)
+            elif term in self.fixed:
+                const += self.fixed[term] * factor
+                counted.append((term, factor))
+                if term in self.split:
+                    outer, width = self.split[term]
+                    parts.append((outer, factor * width))
+            else:
+                parts.append((self.known[term], factor))
+        return const, merged(parts), counted
 
     def _quotient(self, term: Term) -> tuple[int, Parts]:
         """A quotient or remainder as a number and variable parts."""

@@ -180,7 +180,7 @@ class Values:
             parts = [(x.x, x.y, "msub"), (x.y, x.x, "nmadd")]
             for part, rest, sign in reversed(parts) if op == "add" else parts:
                 if isinstance(part, Binary) and part.op == "mul":
-                    a, b, c = self._three(part.x, part.y, rest, lanes)
+                    a, b, c = (self.value(each, lanes) for each in (part.x, part.y, rest))
                     sign = "madd" if op == "add" else sign
                     return vectors.multiply_add(sign, lanes, a, b, c, into)
         if op in _OPERATORS:
@@ -189,9 +189,6 @@ class Values:
         if op in _EXTREMES:
             return self._extreme(x, lanes, into)
         return self._function(op, [x.x, x.y], lanes)
-
-    def _three(self, a: Expr, b: Expr, c: Expr, lanes: int) -> tuple[Value, Value, Value]:
-        return self.value(a, lanes), self.value(b, lanes), self.value(c, lanes)
 
     def _extreme(self, x: Binary, lanes: int, into: int | None) -> Value:
         """The lesser or greater of two values, NaN if one of them is: the processor gives the

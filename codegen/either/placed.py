@@ -18,7 +18,6 @@ from loopwright.codegen.library.arrays import Array
 from loopwright.codegen.library.binary import PartialCall
 from loopwright.codegen.library.calls import Located, Slot
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.plan import ARENA, ARGUMENTS
 from loopwright.codegen.library.signature import Parameter
 from loopwright.codegen.library.torch_tensors import given_back
 
@@ -181,8 +180,3 @@ def addresses(cpu: Library, given: list[Located], made: list[Located]) -> tuple[
     """The arguments of `main`, what is bound among them."""
     pointers, _ = cpu._pointers(given, made)
     return struct.unpack(f"{len(cpu.signature.main_parameters)}P", pointers)
-
-
-def movable(space: int, inputs: int) -> bool:
-    """Return whether a place may be written to: in the arena, or in an output."""
-    return space == ARENA or space >= ARGUMENTS + inputs

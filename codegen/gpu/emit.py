@@ -78,11 +78,6 @@ def emit_kernel(name: str, stmt: Stmt, parameters: list[Buffer], language: str) 
     return GpuKernel(function, grid, block)
 
 
-def used_buffers(stmt: Stmt) -> set[str]:
-    """The names of all buffers in a statement."""
-    return {b.name for b in _buffers(stmt)}
-
-
 def written_buffers(stmt: Stmt) -> set[str]:
     """The names of the buffers that a statement writes to."""
     if isinstance(stmt, Loop):
@@ -91,10 +86,11 @@ def written_buffers(stmt: Stmt) -> set[str]:
     return set() if target is None or isinstance(stmt, Allocate) else {target.name}
 
 
-def _buffers(stmt: Stmt) -> Iterator[Buffer]:
+def buffers(stmt: Stmt) -> Iterator[Buffer]:
+    """All buffers in a statement."""
     if isinstance(stmt, Loop):
         for inner in stmt.body:
-            yield from _buffers(inner)
+            yield from buffers(inner)
         return
     if isinstance(stmt, Store):
         yield from (x.buffer for x in walk(stmt.value) if isinstance(x, Load))

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from loopwright.codegen.devices.code import GpuCode, Launch, Plan
 from loopwright.codegen.devices.nvidia import compile_cuda, compile_ptx
-from loopwright.codegen.gpu.emit import emit_kernel, used_buffers, written_buffers
+from loopwright.codegen.gpu.emit import buffers, emit_kernel, written_buffers
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
 from loopwright.schedule.target import Target
@@ -77,7 +77,7 @@ def _function(
             workspaces.append(int(b.size) * item_bytes(b.dtype))
             continue
         kernel = f"lw_{name}_{len(launches)}"
-        used = used_buffers(stmt)
+        used = {b.name for b in buffers(stmt)}
         names = [name for name in known if name in used]
         made = emit_kernel(kernel, stmt, [known[name] for name in names], target.kind)
         functions[kernel] = made.function

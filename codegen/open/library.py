@@ -58,8 +58,8 @@ class Choice:
             chosen = ", chosen" if number == self.rule.program else ""
             lines.append(f"program {number}: {seconds * 1e6:.4g} µs predicted{chosen}")
         if not self.seconds:
-            lines.append("nothing was measured: of the programs that are right, one is chosen that")
-            lines.append("does few operations and was made for sizes near these")
+            lines.append("nothing was measured: of the programs that are right, the one is chosen")
+            lines.append("that does few operations and was made for sizes near these")
         return "\n".join(lines)
 
 

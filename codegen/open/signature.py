@@ -32,7 +32,10 @@ class OpenParameter:
 
     def at(self, sizes: Mapping[str, int]) -> Parameter:
         """The parameter for values of the dims."""
-        return Parameter(self.name, tuple(_at(n, sizes) for n in self.shape), self.dtype)
+        shape = (
+            int(n.at(sizes)) if isinstance(n, Formula) else extent_at(n, sizes) for n in self.shape
+        )
+        return Parameter(self.name, tuple(shape), self.dtype)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -145,10 +148,6 @@ class OpenSignature:
             )
         except (KeyError, TypeError, ValueError, LoopwrightError) as error:
             raise LibraryError(f"not a signature: {type(error).__name__}: {error}") from error
-
-
-def _at(extent: int | Size | Formula, sizes: Mapping[str, int]) -> int:
-    return int(extent.at(sizes)) if isinstance(extent, Formula) else extent_at(extent, sizes)
 
 
 def _from_json(data: Any, known: Mapping[str, Size]) -> int | Size | Formula:

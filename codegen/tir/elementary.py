@@ -38,16 +38,6 @@ _WHOLE = 2.0**23
 """From here on every float32 is an integer."""
 
 
-def sqrt(x: Expr, bind: Bind) -> Expr:
-    """The square root, correctly rounded: an instruction everywhere."""
-    return tirx.sqrt(x)
-
-
-def rsqrt(x: Expr, bind: Bind) -> Expr:
-    """1 / sqrt(x) within 1.5 ulp (the estimates that processors offer have 12 bits or so)."""
-    return number(1.0) / tirx.sqrt(x)
-
-
 def nearest(x: Expr, bind: Bind) -> Expr:
     """The nearest integer, the even one of two (TVM does not vectorize its own)."""
     raw = bind(bits(x))
@@ -72,8 +62,9 @@ ELEMENTARY: dict[str, Functions] = {
         for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
     },
     "pow": exponential.power,
-    "sqrt": sqrt,
-    "rsqrt": rsqrt,
+    "sqrt": _of_tvm(tirx.sqrt),  # correctly rounded: an instruction everywhere
+    # The estimates that processors offer have 12 bits or so.
+    "rsqrt": lambda x, bind: number(1.0) / tirx.sqrt(x),
     "floor": _of_tvm(tirx.floor),
     "ceil": _of_tvm(tirx.ceil),
     "trunc": _of_tvm(tirx.trunc),

@@ -104,17 +104,12 @@ class GpuWalk(Walk):
         self, buffer: Buffer, index: Sequence[Linear], written: bool, lane: Var | None, width: Real
     ) -> Access:
         new = super().access(buffer, index, written, lane, width)
-        self._transact(new, buffer, index)
+        if new.role == "shared":  # transactions of a warp's operation
+            wide = most(new.item / new.rate, 4.0)
+            new.gathers = self.warp.bank_operations(buffer, index, new.item, wide)
+        elif new.role != "register":
+            new.gathers = self.warp.sectors(buffer, index, new.item, new.item / new.rate)
         return new
-
-    def _transact(self, access: Access, buffer: Buffer, index: Sequence[Linear]) -> None:
-        """Count the transactions of a warp's operation."""
-        if access.role == "shared":
-            wide = most(access.item / access.rate, 4.0)
-            access.gathers = self.warp.bank_operations(buffer, index, access.item, wide)
-        elif access.role != "register":
-            wide = access.item / access.rate
-            access.gathers = self.warp.sectors(buffer, index, access.item, wide)
 
     def _accesses(self, stmt: Stmt) -> list[Access] | None:
         """Accesses of a statement that only GPUs have."""

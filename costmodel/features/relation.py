@@ -55,7 +55,7 @@ GPU_COLUMNS = ("inside", *(f"{GPU_ROLES[r]}.reuse" for r in MEMORY))
 def relation_names(gpu: bool = False) -> tuple[str, ...]:
     """Names of the rows of `relations`."""
     columns = GPU_COLUMNS if gpu else COLUMNS
-    return tuple(f"max {c} below {_bytes(b)}" for c in columns for b in BETAS)
+    return tuple(f"max {c} below 2^{np.log2(b):.1f}B" for c in columns for b in BETAS)
 
 
 def relations(nodes: Iterable[Context]) -> list[Real]:
@@ -103,7 +103,3 @@ def traffic(node: Context, beta: Real) -> Real:
     fetched = node.lines
     inner = node.extent * total([traffic(child, beta) for child in node.children])
     return where(fetched * LINE < beta, fetched, inner)
-
-
-def _bytes(beta: float) -> str:
-    return f"2^{np.log2(beta):.1f}B"

@@ -17,16 +17,6 @@ _LEAST = 1e-6  # deviation
 _FAR = 100.0  # standard deviations beyond which the tail is a power
 
 
-def mean(scores: Floats, deviation: Floats) -> Floats:
-    """The score alone: what the paper found to do as well as the others (section 3.3)."""
-    return scores
-
-
-def upper_confidence_bound(scores: Floats, deviation: Floats) -> Floats:
-    """UCB: score + κ · deviation."""
-    return scores + KAPPA * deviation
-
-
 def expected_improvement(scores: Floats, deviation: Floats) -> Floats:
     """EI: E[max(s - best, 0)] for a normal s, where best = 0; with z = score / deviation, it is
     deviation · (z Φ(z) + φ(z)) (Jones et al. 1998, Eq. 15).
@@ -52,9 +42,9 @@ def _log_h(z: Floats) -> Floats:
 
 
 ACQUISITIONS: dict[str, Callable[[Floats, Floats], Floats]] = {
-    "mean": mean,
+    "mean": lambda scores, _: scores,  # as well as the others in the paper (section 3.3)
     "ei": expected_improvement,
-    "ucb": upper_confidence_bound,
+    "ucb": lambda scores, deviation: scores + KAPPA * deviation,
 }
 """Acquisition functions by the names that a search takes."""
 

@@ -21,6 +21,7 @@ from loopwright.costmodel.models.file import StoredModel
 from loopwright.costmodel.models.holdout import split
 from loopwright.costmodel.models.losses import Loss
 from loopwright.costmodel.models.residual import Residual, Training
+from loopwright.packages import xgboost
 
 _UNCHECKED = 120  # trees where too few records are held out
 _PATIENCE = 40  # trees without a lower loss on the held-out records
@@ -84,8 +85,6 @@ class GBTModel(Residual):
         return int(booster.best_iteration) + 1
 
     def _train(self, training: Training, loss: Loss, rounds: int, **options: Any) -> Any:
-        import xgboost
-
         parameters = {
             **_SHAPE,
             "max_depth": self.depth,
@@ -105,8 +104,6 @@ class GBTModel(Residual):
         )
 
     def _matrix(self, training: Training) -> Any:
-        import xgboost
-
         x, start = training.features, training.start
         return xgboost.DMatrix(x, np.zeros(len(x)), base_margin=start, nthread=self.threads)
 
@@ -134,8 +131,6 @@ class GBTModel(Residual):
 
 def booster_to_text(booster: Any) -> str:
     """Trees for a file: without what only training needs, gains to three digits."""
-    import xgboost
-
     model = json.loads(bytes(booster.save_raw("json")))
     for tree in model["learner"]["gradient_booster"]["model"]["trees"]:
         tree["base_weights"] = tree["sum_hessian"] = [0.0] * len(tree["left_children"])
@@ -150,8 +145,6 @@ def booster_of_text(content: Mapping[str, Any], threads: int) -> Any:
     trees = _of_text(content)
     if trees is None:
         return None
-    import xgboost
-
     booster = xgboost.Booster({"nthread": threads})
     try:
         booster.load_model(bytearray(trees))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence, Set, Sized
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -145,17 +144,13 @@ class SourceModel:
         """Read what `save` wrote; `ModelError` for anything else."""
         _, content = read_model(path, SOURCE)
         try:
-            return _of_content(content)
+            model = SourceModel(content["kind"], content["language"], content["seed"])
+            model._vocabulary = Vocabulary(content["language"], tuple(content["symbols"]))
+            model._auxiliary, model.labels = int(content["auxiliary"]), tuple(content["labels"])
+            model._classifier.restore(content["learned"])
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ModelError(f"{path} is damaged ({brief(error)}); save it again") from error
-
-
-def _of_content(content: Mapping[str, Any]) -> SourceModel:
-    model = SourceModel(content["kind"], content["language"], content["seed"])
-    model._vocabulary = Vocabulary(content["language"], tuple(content["symbols"]))
-    model._auxiliary, model.labels = int(content["auxiliary"]), tuple(content["labels"])
-    model._classifier.restore(content["learned"])
-    return model
+        return model
 
 
 def _texts(sources: Sequence[str]) -> Sequence[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from loopwright.costmodel.model import Floats, Integers
 from loopwright.costmodel.models.gbt import booster_of_text, booster_to_text
 from loopwright.costmodel.source.batch import Batch
+from loopwright.packages import xgboost
 
 _ROUNDS = 600
 _LIGHTER = 0.25  # a row of a group of n counts n to this power less: large ones would decide all
@@ -39,8 +40,6 @@ class TreeClassifier:
             "num_class": int(classes.max()) + 1,
             "seed": self._seed % (1 << 31),  # all that xgboost takes
         }
-        import xgboost
-
         light = np.bincount(groups)[groups] ** -_LIGHTER
         data = xgboost.DMatrix(x, classes, weight=weights * light, nthread=1)
         self._booster = xgboost.train(parameters, data, _ROUNDS)

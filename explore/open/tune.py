@@ -208,11 +208,13 @@ class _OpenTuning:
 
     def _measured(self, candidates: list[OpenProgram]) -> OpenTuned:
         with self.watch.part("building"):
-            twins = [self._alone(p) for p in candidates if self._is_small(p)]
+            alone = replace(self.target, threads=1)
+            twins = [replace(p, target=alone) for p in candidates if self._is_small(p)]
             candidates = [*candidates, *twins] if self.target.threads > 1 else candidates
+            most = MOST_PROGRAMS
             parts = [
-                self._library(Cover(self.workload.dims, tuple(part), ()))
-                for part in _split(candidates, MOST_PROGRAMS)
+                self._library(Cover(self.workload.dims, tuple(candidates[k : k + most]), ()))
+                for k in range(0, len(candidates), most)
             ]
         sampled = self._drawn(_SAMPLED, self.rng)
         with self.watch.part("measuring"):
@@ -254,9 +256,6 @@ class _OpenTuning:
         extra = {**library.origin.extra, "times": choice.to_json()}
         signature = replace(library.open_signature, rules=choice.rules(lines))
         return OpenLibrary(signature, library._binary, replace(library.origin, extra=extra))
-
-    def _alone(self, program: OpenProgram) -> OpenProgram:
-        return replace(program, target=replace(program.target, threads=1))
 
     def _is_small(self, program: OpenProgram) -> bool:
         return any(self.workload.at(**sizes).flops < _SMALL for sizes in program.made_for)
@@ -327,10 +326,6 @@ def _cover_of(seconds: Any) -> list[int]:
         chosen.append(best)
         least = np.minimum(least, logs[best])
     return chosen
-
-
-def _split(programs: list[OpenProgram], count: int) -> list[list[OpenProgram]]:
-    return [programs[k : k + count] for k in range(0, len(programs), count)]
 
 
 def _nearest(value: float, known: Dim) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
-from loopwright.dsl.words import counted
-from loopwright.explore.report.plot import curve, roofline
+from loopwright.dsl.words import assigned, counted
+from loopwright.explore.report.plot import curve, roofline, svg
 from loopwright.explore.result import SearchResult, speed
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import find_sketch
@@ -16,17 +17,8 @@ from loopwright.transfer.records.store import Record
 
 if TYPE_CHECKING:
     from loopwright.dsl.workload import Workload
-    from loopwright.measure.bounds import Bound
-from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from loopwright.dsl.words import assigned
-from loopwright.explore.report.plot import svg
-
-if TYPE_CHECKING:
     from loopwright.explore.open.tuned import OpenTuned
-
+    from loopwright.measure.bounds import Bound
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 52em; margin: 2em auto; padding: 0 1em;
@@ -46,8 +38,13 @@ _CURVE = (
 def html(tuned: SearchResult) -> str:
     """The whole report: result, curve, loop tree, roofline, finalists, failures, time spent."""
     assert tuned.record is not None  # a report is of measurements
-    found = _bounds(tuned)
-    peak = _peak(tuned)
+    found: tuple[Bound, ...] = ()
+    peak = None
+    if tuned.target.kind != "replayed" and tuned.target.gpu is None:  # else it cannot be measured
+        from loopwright.measure.bounds import bounds
+        from loopwright.measure.roofline import peak_flops
+
+        found, peak = bounds(tuned.workload, tuned.target), peak_flops(tuned.target)
     sections = [
         _result(tuned, peak),
         pre(str(tuned.workload)),
@@ -84,28 +81,6 @@ def _result(tuned: SearchResult, peak: float | None) -> str:
         f"{counted(len(tuned.history), 'trial')}, {tuned.resumed} of them in earlier sessions: "
         f"{escape(tuned.end)}.</p>{peer}"
     )
-
-
-def _is_known(tuned: SearchResult) -> bool:
-    """Return whether the machine can be measured: not that of a table, nor a GPU."""
-    return tuned.target.kind != "replayed" and tuned.target.gpu is None
-
-
-def _peak(tuned: SearchResult) -> float | None:
-    """Operations a second that the machine reaches at most."""
-    if not _is_known(tuned):
-        return None
-    from loopwright.measure.roofline import peak_flops
-
-    return peak_flops(tuned.target)
-
-
-def _bounds(tuned: SearchResult) -> tuple[Bound, ...]:
-    if not _is_known(tuned):
-        return ()
-    from loopwright.measure.bounds import bounds
-
-    return bounds(tuned.workload, tuned.target)
 
 
 def _tree(tuned: SearchResult) -> str:

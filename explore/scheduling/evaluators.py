@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.explore.scheduling.loops import State
@@ -48,17 +48,6 @@ class Evaluator(ABC):
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-
-class Formula(Evaluator):
-    """An evaluator by any function of a state, such as a made-up one in a test."""
-
-    def __init__(self, speed: Callable[[State], float], peak: float) -> None:
-        super().__init__(peak)
-        self._speed = speed
-
-    def _evaluate(self, states: Sequence[State]) -> list[float]:
-        return [float(self._speed(state)) for state in states]
 
 
 class Measured(Evaluator):

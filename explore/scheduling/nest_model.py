@@ -16,6 +16,7 @@ from loopwright.explore.scheduling.environment import STEPS
 from loopwright.explore.scheduling.estimate import features
 from loopwright.explore.scheduling.evaluators import Evaluator
 from loopwright.explore.scheduling.loops import Problem, State
+from loopwright.packages import xgboost
 
 KIND, VERSION = "schedule model", 1
 _TREES = 300
@@ -55,8 +56,6 @@ class Modelled(Evaluator):
     def learn(self, states: Sequence[State], speeds: Sequence[float], grow: bool = True) -> None:
         """Add measurements in GFLOP/s; with `grow`, forget predictions and grow trees on all that
         is known. Schedules that failed are left out."""
-        import xgboost
-
         for state, speed in zip(states, speeds, strict=True):
             if speed > 0:
                 self._inputs.append(features(state))

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -108,55 +109,42 @@ def _reached(state: State, depth: int) -> Iterator[tuple[State, State]]:
             near = [x for s in near for x in _after(s)] if left > 1 else []
 
 
-def greedy(lookahead: int) -> Search:
+def greedy(lookahead: int, run: _Run, _rng: np.random.Generator) -> None:
     """Take the action that leads to the fastest state within `lookahead` actions, as long as that
     is faster than the present one."""
-
-    def run(run: _Run, _rng: np.random.Generator) -> None:
-        state = run.found.state
+    state = run.found.state
+    (speed,) = run.speeds([state])
+    for _ in range(STEPS):
+        ways = list(_reached(state, lookahead))
+        speeds = run.speeds([s for _, s in ways])
+        best = int(np.argmax(speeds))
+        if speeds[best] <= speed:
+            return
+        state = ways[best][0]
         (speed,) = run.speeds([state])
-        for _ in range(STEPS):
-            ways = list(_reached(state, lookahead))
-            speeds = run.speeds([s for _, s in ways])
-            best = int(np.argmax(speeds))
-            if speeds[best] <= speed:
-                return
-            state = ways[best][0]
-            (speed,) = run.speeds([state])
-
-    return run
 
 
-def beam(width: int) -> Search:
+def beam(width: int, run: _Run, _rng: np.random.Generator) -> None:
     """Breadth first: of all states after one more action, go on from the `width` fastest."""
-
-    def run(run: _Run, _rng: np.random.Generator) -> None:
-        near = [run.found.state]
-        for _ in range(STEPS):
-            more = {(s.key, s.cursor): s for state in near for s in _after(state)}
-            states = list(more.values())
-            speeds = run.speeds(states)
-            order = sorted(range(len(states)), key=lambda n: -speeds[n])
-            near = [states[n] for n in order[:width]]
-
-    return run
+    near = [run.found.state]
+    for _ in range(STEPS):
+        more = {(s.key, s.cursor): s for state in near for s in _after(state)}
+        near = _fastest(run, list(more.values()), width)
 
 
-def beam_depth_first(width: int) -> Search:
+def beam_depth_first(width: int, run: _Run, _rng: np.random.Generator) -> None:
     """Depth first: from each state, go on from the `width` fastest next ones in turn."""
 
-    def run(run: _Run, _rng: np.random.Generator) -> None:
-        def visit(state: State, left: int) -> None:
-            if not left:
-                return
-            states = _after(state)
-            speeds = run.speeds(states)
-            for n in sorted(range(len(states)), key=lambda n: -speeds[n])[:width]:
-                visit(states[n], left - 1)
+    def visit(state: State, left: int) -> None:
+        for after in _fastest(run, _after(state), width) if left else ():
+            visit(after, left - 1)
 
-        visit(run.found.state, STEPS)
+    visit(run.found.state, STEPS)
 
-    return run
+
+def _fastest(run: _Run, states: Sequence[State], width: int) -> list[State]:
+    speeds = run.speeds(states)
+    return [states[n] for n in sorted(range(len(states)), key=lambda n: -speeds[n])[:width]]
 
 
 def random(run: _Run, rng: np.random.Generator) -> None:
@@ -171,12 +159,12 @@ def random(run: _Run, rng: np.random.Generator) -> None:
 
 
 SEARCHES: dict[str, Search] = {
-    "greedy1": greedy(1),
-    "greedy2": greedy(2),
-    "beam2dfs": beam_depth_first(2),
-    "beam4dfs": beam_depth_first(4),
-    "beam2bfs": beam(2),
-    "beam4bfs": beam(4),
+    "greedy1": partial(greedy, 1),
+    "greedy2": partial(greedy, 2),
+    "beam2dfs": partial(beam_depth_first, 2),
+    "beam4dfs": partial(beam_depth_first, 4),
+    "beam2bfs": partial(beam, 2),
+    "beam4bfs": partial(beam, 4),
     "random": random,
 }
 """The searches of LoopTune's experiment, by name."""

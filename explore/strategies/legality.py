@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -13,17 +12,15 @@ from loopwright.schedule.space import Space
 from loopwright.schedule.tree.verifier import legal
 
 
-def _fits(points: Space, sketch: int, numbers: Points) -> Mask:
-    """Mask of the programs of a batch that break none of the GPU's limits."""
-    return legal(lower(points.sketches[sketch], points.target, numbers), points.target.gpu)
-
-
 def legal_points(points: Space) -> Callable[[Points], Mask] | None:
     """Mask of the points of a space whose programs fit its GPU; a processor's space has no
     gaps."""
     if points.target.gpu is None:
         return None
-    return by_sketch(points, functools.partial(_fits, points))
+    target = points.target
+    return by_sketch(
+        points, lambda n, rows: legal(lower(points.sketches[n], target, rows), target.gpu)
+    )
 
 
 def by_sketch(points: Space, legal_of: Callable[[int, Points], Mask]) -> Callable[[Points], Mask]:

@@ -17,7 +17,7 @@ from loopwright.graph.importers.definitions import Written
 from loopwright.graph.importers.inputs import Inputs, arrays, by_name, shape_of
 from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
-from loopwright.graph.importers.reference import Reference, example_tensors, no_reference
+from loopwright.graph.importers.reference import Reference, no_reference, tensors_of
 from loopwright.graph.importers.torch.inputs import arguments_of, input_names
 from loopwright.graph.importers.torch.program import structure_of, torch_program
 from loopwright.graph.importers.torch.to_onnx import onnx_of
@@ -65,7 +65,7 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
     """
     program = torch_program(model, inputs)
     if program is not None:
-        given = dict(zip(input_names(program), example_tensors(program)))
+        given = dict(zip(input_names(program), tensors_of(program.example_inputs or ())))
         read = _of_onnx(onnx_of(program), given)
         return replace(
             read,

@@ -18,7 +18,7 @@ from loopwright.dsl.dtypes import largest
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
 from loopwright.graph.importers.torch.halves import has_halves
-from loopwright.packages import install
+from loopwright.packages import install, onnx, torch
 
 _CLOSE = 1e-2
 """Share of an output's largest value: more than rounding, less than another operator."""
@@ -80,8 +80,6 @@ class Reference:
     def of_torch(program: Any) -> Reference | str:
         """Runs a program of torch.export; why not, if it has no example inputs, or takes none
         like them: lengths of zero, for one, stand for a shape."""
-        import torch
-
         if program.example_inputs is None:
             return "the program has no example inputs"
         rng = np.random.default_rng(0)
@@ -101,7 +99,7 @@ class Reference:
 
         def found(examples: Any) -> Reference:
             inputs, words = torch.utils._pytree.tree_map(telling, examples)
-            given = [x.clone() for x in _tensors((inputs, words))]
+            given = [x.clone() for x in tensors_of((inputs, words))]
             buffers = {name: copied(x) for name, x in module.named_buffers()}
             with torch.no_grad():
                 outputs = _leaves(torch.func.functional_call(module, buffers, inputs, words))
@@ -231,16 +229,9 @@ def _dtype(x: Any) -> str:
     return str(x.dtype).removeprefix("torch.")
 
 
-def example_tensors(program: Any) -> tuple[Any, ...]:
-    """The example inputs of a program of torch.export, if it has any: dicts, too, are flat."""
-    return tuple(_tensors(program.example_inputs or ()))
-
-
 def _with_order(module: Any) -> Any:
     """The module of a program with its greatest elements in order, as ours are: what finds them
     may be free to give them in any."""
-    import torch
-
     for node in module.graph.nodes:
         if node.target is torch.ops.aten.topk.default:
             node.args = node.args[:4]
@@ -249,9 +240,8 @@ def _with_order(module: Any) -> Any:
     return module
 
 
-def _tensors(values: Any) -> list[Any]:
-    import torch
-
+def tensors_of(values: Any) -> list[Any]:
+    """The tensors in dicts, lists and the like."""
     leaves = torch.utils._pytree.tree_leaves(values)
     return [x for x in leaves if isinstance(x, torch.Tensor)]
 
@@ -268,10 +258,7 @@ def _leaves(outputs: Any) -> list[Any]:
         return [outputs]
     if isinstance(outputs, (tuple, list)):
         return [leaf for part in outputs for leaf in _leaves(part)]
-    import torch
-    from torch.utils import _pytree
-
-    return [torch.as_tensor(x) for x in _pytree.tree_leaves(outputs) if x is not None]
+    return [torch.as_tensor(x) for x in torch.utils._pytree.tree_leaves(outputs) if x is not None]
 
 
 def _unlike_text(model: Any) -> str:
@@ -323,8 +310,6 @@ def _open_order(node: Any) -> list[Any]:
 def _input(value: Any, given: Any, rng: np.random.Generator, least: int) -> Any:
     """Value given for an input of an ONNX model, or random numbers: integers, which may count or
     name something, from `least` to 1."""
-    import onnx
-
     kind = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
     if hasattr(given, "shape"):

@@ -143,10 +143,7 @@ class _Reading(Unification):
             ) from error
         places = iter(range(1 << 62))
 
-        def number(value: int) -> Number:
-            return box.formulas.get(next(places), value)
-
-        seen = self._described(self.work, number)
+        seen = self._described(self.work, lambda value: box.formulas.get(next(places), value))
         steps = tuple(
             Family(box.dims, form) if open_one else Workload.from_json(form)
             for form, open_one in seen.forms

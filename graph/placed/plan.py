@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from loopwright.codegen.either.placed import Copy, Launch, Part, PlacedPlan, movable
-from loopwright.codegen.library.plan import Place
+from loopwright.codegen.either.placed import Copy, Launch, Part, PlacedPlan
+from loopwright.codegen.library.plan import ARENA, ARGUMENTS, Place
 from loopwright.graph.compile.entries import Entry
 from loopwright.graph.compile.memory_plan import Lifetime, shelves
 from loopwright.graph.network import Network, Value
@@ -63,9 +63,8 @@ def planned(
     def copy(moves: Sequence[Move]) -> None:
         for m in moves:
             place, up = linked.place(m.value), m.to == GPU
-            if up or movable(
-                place.space, len(network.inputs)
-            ):  # else it is a part of what is there
+            written = place.space == ARENA or place.space >= ARGUMENTS + len(network.inputs)
+            if up or written:  # else it is a part of what is there
                 size = m.value.nbytes
                 work.append(Copy(up, place.space, int(place.offset), size, block[m.value]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 
 from loopwright.cli.common.command import STORE, File, NewFile, Store, show_details
 from loopwright.cli.common.command import Group as _Commands
-from loopwright.cli.common.options import SEED, choice
+from loopwright.cli.common.options import SEED, choice, records_option
 from loopwright.cli.common.source_training import SourceOptions, source_options, train_from_table
 from loopwright.dsl.words import counted
 from loopwright.paths import problem_of_file, shown
@@ -25,22 +26,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _LISTED = 8
 """Entries of a list that are shown."""
-_STORES = click.option(
-    "--records",
-    "stores",
-    type=Store(exists=True),
-    metavar="FILE|URL",
-    multiple=True,
-    default=(STORE,),
-    show_default=True,
-    help="A record store; may be given several times.",
-)
-_STORES_OR_TABLE = click.option(
-    "--records",
-    "stores",
-    type=Store(exists=True),
-    metavar="FILE|URL",
-    multiple=True,
+_stores = functools.partial(records_option, "stores", type=Store(exists=True), multiple=True)
+_STORES = _stores(default=(STORE,), help="A record store; may be given several times.")
+_STORES_OR_TABLE = _stores(
+    default=(),
+    show_default=False,
     help=f"A record store; may be given several times. {STORE} if there is no --table either.",
 )
 _TARGETS = choice(

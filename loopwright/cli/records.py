@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 import click
 
 from loopwright.cli.common.command import (
-    STORE,
     Group,
     NewFile,
     Store,
     replay_command,
     show_details,
 )
-from loopwright.cli.common.options import EXISTING, POLICY, TARGET, THREADS
+from loopwright.cli.common.options import EXISTING, POLICY, TARGET, THREADS, records_option
 from loopwright.cli.common.record_table import record_details, show_records, show_table
 from loopwright.cli.common.workload import read_workload, workload_arguments
 from loopwright.dsl.words import counted
@@ -33,19 +32,8 @@ _SQLITE = b"SQLite format 3\0"
 
 def _store(create: bool = False) -> Callable[[_F], _F]:
     """The option `--records`, which gives a command its store, closed when the command ends."""
-
-    def opened(ctx: click.Context, _: click.Parameter, given: Location) -> RecordStore:
-        return ctx.with_resource(RecordStore(given, create))
-
-    return click.option(
-        "--records",
-        "store",
-        type=Store(),
-        default=STORE,
-        show_default=True,
-        callback=opened,
-        metavar="FILE|URL",
-        help="The record store: a file, or postgresql://user@host/database.",
+    return records_option(
+        "store", callback=lambda ctx, _, given: ctx.with_resource(RecordStore(given, create))
     )
 
 

@@ -183,18 +183,13 @@ def _tune_open(network: Network, options: _Options, output: Path) -> None:
             trials=options.trials,
             effort=options.effort,
             records=network.records,
-            threads=network.threads,
             seed=options.seed,
             transfer=options.transfer,
             feedback=options.feedback,
-            layout=network.layout,
-            sparse=network.sparse,
-            numerics=network.numerics,
-            check=network.check,
             progress=True,
             device=options.device,
             fleet=options.fleet,
-            dims=network.bounds,
+            **network.how,
         )
     except Interrupted as interrupted:
         built = interrupted.tuned

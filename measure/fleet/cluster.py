@@ -46,7 +46,7 @@ def answer_of(call: Any) -> Any:
 def nodes() -> dict[str, str]:
     """The numbers of the nodes that measure, by the names of their machines."""
     offers = (n for n in ray_package().nodes() if n["Alive"] and n["Resources"].get(RESOURCE, 0))
-    return {machine_name(node): node["NodeID"] for node in offers}
+    return {f"{n['NodeManagerHostname']}-{n['NodeID'][:6]}": n["NodeID"] for n in offers}
 
 
 def stations() -> dict[str, Any]:
@@ -70,11 +70,6 @@ def actors() -> dict[str, Any]:
             except ValueError:  # it went meanwhile
                 continue
     return dict(sorted(found.items()))
-
-
-def machine_name(node: Mapping[str, Any]) -> str:
-    """Name of a node's machine: its host, with a part of its number."""
-    return f"{node['NodeManagerHostname']}-{node['NodeID'][:6]}"
 
 
 def on_node(name: str, node: str, where: Mapping[str, Any] | None = None) -> Any:

@@ -161,7 +161,7 @@ class Link:
 
     def __exit__(self, *_error: object) -> None:
         self._held = False
-        self._tell(lambda session: session.unlock())
+        self._tell(lambda session: session.ask(Kind.UNLOCK))
 
     def _tell(self, what: Callable[[Session], object]) -> None:
         """Tell the session something, if there is one; one that is busy ends."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -101,7 +101,10 @@ class RemoteProcessor:
         asked = (
             _LOAD.pack(name, signature.threads, len(buffers), len(prepare), len(main)),
             *buffers,
-            *_arguments((*prepare, *main), place),
+            *(
+                _ARGUMENT.pack(place[p.name], DTYPE_CODES[p.dtype], bits(p.dtype), 1, p.elements)
+                for p in (*prepare, *main)
+            ),
         )
         _raise_for(self.ask(Kind.LOAD, b"".join(asked), self._slot).value)
         results = [(place[p.name], p) for p in signature.outputs]
@@ -184,13 +187,6 @@ class RemoteCall:
         if len(answer.payload) != p.nbytes:
             raise CandidateError("run", f"{p.name} came as {len(answer.payload):,} bytes")
         return np.frombuffer(answer.payload, numpy_dtype(p.dtype)).reshape(p.shape)
-
-
-def _arguments(parameters: Iterable[Parameter], place: Mapping[str, int]) -> list[bytes]:
-    return [
-        _ARGUMENT.pack(place[p.name], DTYPE_CODES[p.dtype], bits(p.dtype), 1, p.elements)
-        for p in parameters
-    ]
 
 
 def _raise_for(status: int) -> None:

@@ -74,12 +74,8 @@ def _docker(url: str, rest: str) -> tuple[str, ...]:
     return ("docker", "exec", "-i", rest, "sh")
 
 
-def _adb(_url: str, rest: str) -> tuple[str, ...]:
-    return ("adb", *(("-s", rest) if rest else ()), "shell", "-T", "exec sh")
-
-
 _SCHEMES: dict[str, Callable[[str, str], tuple[str, ...]]] = {
     "ssh": _ssh,
     "docker": _docker,
-    "adb": _adb,
+    "adb": lambda _, name: ("adb", *(("-s", name) if name else ()), "shell", "-T", "exec sh"),
 }

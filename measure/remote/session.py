@@ -156,10 +156,6 @@ class Session:
             "beside that"
         )
 
-    def unlock(self) -> None:
-        """Give the lease back."""
-        self.ask(Kind.UNLOCK)
-
     def _answered(self, pieces: Iterator[Bytes] | list[Bytes], limit: float, most: int) -> Frame:
         if self._busy:  # Ctrl-C, or the end of the time, came between a question and its answer
             raise LinkError("a question was left before its answer", idle=True)

@@ -164,7 +164,9 @@ def last_words(printed: IO[bytes], mark: int) -> str:
 def _start(kind: Kind, control: int, printed: int) -> subprocess.Popen[bytes]:
     # A session of its own, so that Ctrl-C in the terminal reaches the parent alone.
     begin = f"import sys; sys.path[:] = {_path()}; from loopwright.measure.workers import worker"
-    run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | _caches(kind)
+    run = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    # OpenCL's caches go when the device is closed.
+    run |= {"POCL_CACHE_DIR": str(kind.folder / "pocl"), "PYOPENCL_NO_CACHE": "1"}
     own = {"TMPDIR": str(kind.folder)}
     return subprocess.Popen(
         [sys.executable, "-c", f"{begin}; worker.main()", kind.mode, str(kind.memory)],
@@ -185,11 +187,6 @@ def _path() -> list[str]:
         beside.add(os.getcwd())
     beside.discard(str(Path(__file__).parents[3]))
     return [f for f in sys.path if isinstance(f, str) and f not in beside]
-
-
-def _caches(kind: Kind) -> dict[str, str]:
-    """Folder of OpenCL's caches, which go when the device is closed."""
-    return {"POCL_CACHE_DIR": str(kind.folder / "pocl"), "PYOPENCL_NO_CACHE": "1"}
 
 
 def _end(

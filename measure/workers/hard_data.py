@@ -16,7 +16,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Binary, Const, Expr, Read, Select
 from loopwright.dsl.index import Index
 from loopwright.dsl.oracle import random_inputs
-from loopwright.dsl.tensor import Definition, Tensor
+from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.traversal import walk
 from loopwright.dsl.workload import Workload, defined
 
@@ -51,7 +51,8 @@ def with_scaled_features(
 
 def _features(workload: Workload) -> Iterator[tuple[tuple[Tensor, int], tuple[Tensor, int], int]]:
     """Two inputs, read once, the axis of each that a product sums over, and its extent."""
-    reads = [r for s in workload.stages for r in _reads(defined(s).body)]
+    parts = (part for s in workload.stages for part in walk(defined(s).body))
+    reads = [part for part in parts if isinstance(part, Read)]
     for stage in workload.stages:
         d = defined(stage)
         if d.reducer != "sum" or not isinstance(d.body, Binary) or d.body.op != "mul":
@@ -59,7 +60,7 @@ def _features(workload: Workload) -> Iterator[tuple[tuple[Tensor, int], tuple[Te
         if not isinstance(d.body.x, Read) or not isinstance(d.body.y, Read):
             continue
         for axis in d.reduce:
-            sides = [_input(x, axis, d) for x in (d.body.x, d.body.y)]
+            sides = [_input(x, axis) for x in (d.body.x, d.body.y)]
             if None in sides:
                 continue
             (one, at), (other, place) = (side for side in sides if side is not None)
@@ -71,7 +72,7 @@ def _features(workload: Workload) -> Iterator[tuple[tuple[Tensor, int], tuple[Te
                 yield (one, at), (other, place), extent
 
 
-def _input(x: Expr, axis: Index, d: Definition) -> tuple[Tensor, int] | None:
+def _input(x: Expr, axis: Index) -> tuple[Tensor, int] | None:
     """The input that an operand is, or is a padded copy of, and which of its axes a loop walks."""
     while isinstance(x, Read):
         plain = [p.plain() for p in x.index]
@@ -87,7 +88,3 @@ def _input(x: Expr, axis: Index, d: Definition) -> tuple[Tensor, int] | None:
         if isinstance(x, Select) and isinstance(x.y, Const) and x.y.value == 0:
             x = x.x
     return None
-
-
-def _reads(x: Expr) -> list[Read]:
-    return [part for part in walk(x) if isinstance(part, Read)]

@@ -122,24 +122,18 @@ class HandLowering:
             value = identity(self.nest.reducer, dtype) if begin is None else self._load(begin, at)
             return [Store(acc, index(at), value)]
 
-        def update(at: _At) -> list[Stmt]:
-            return [self._added(Load(acc, index(at)), at)]
-
         def inside(at: _At) -> list[Stmt]:
             return self._part(loops[outside:], at, lambda at: Load(acc, index(at)))
-
-        def write(at: _At) -> list[Stmt]:
-            return self._write(at, Load(acc, index(at)))
 
         return [
             Allocate(acc),
             *self._around(tile, at, "init", start),
             *(
-                self._around(loops, at, "", update)
+                self._around(loops, at, "", lambda at: [self._added(Load(acc, index(at)), at)])
                 if outside is None
                 else self._around(loops[:outside], at, "", inside)
             ),
-            *self._around(tile, at, "out", write),
+            *self._around(tile, at, "out", lambda at: self._write(at, Load(acc, index(at)))),
         ]
 
     def _part(
@@ -153,15 +147,12 @@ class HandLowering:
         def own(at: _At) -> Load:
             return Load(part, tuple(at[loop.name] for loop in tile))
 
-        def take(at: _At) -> list[Stmt]:
-            return [Store(part, own(at).index, whole(at))]
-
         def keep(at: _At) -> list[Stmt]:
             return [Store(whole(at).buffer, whole(at).index, own(at))]
 
         return [
             Allocate(part),
-            *self._around(tile, at, "take", take),
+            *self._around(tile, at, "take", lambda at: [Store(part, own(at).index, whole(at))]),
             *self._around(loops, at, "", lambda at: [self._added(own(at), at)]),
             *self._around(tile, at, "keep", keep),
         ]

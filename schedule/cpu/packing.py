@@ -51,7 +51,10 @@ def packings(
     every = (*vectors, *always)
     blocks = [b for p in every if (b := _block(p, vector, tiled, context)) is not None][:1]
     options = [
-        *((*(p for p in always if not _same(p, block)), block) for block in blocks),
+        *(
+            (*(p for p in always if (p.tensor, p.index) != (block.tensor, block.index)), block)
+            for block in blocks
+        ),
         *((*(p for p in always if p != panel), replace(panel, local=True)) for panel in panels),
         *([(*always, *vectors)] if vectors else []),
         tuple(always),
@@ -136,11 +139,6 @@ def _block(
     if set(outer) & set(tiled):
         return None
     return replace(packed, outer=outer, inner=(*near, *packed.inner), local=True)
-
-
-def _same(one: Packed, other: Packed) -> bool:
-    """Return whether two are of the same operand."""
-    return (one.tensor, one.index) == (other.tensor, other.index)
 
 
 def _packed(nest: Nest, read: Read, axis: Index, context: NestContext) -> Packed:

@@ -276,7 +276,8 @@ def _orders(
     outside = (*(a for a in rest if a not in rows), vector, *rows, *tiled)
     if any(p.local for p in packed):
         within = {a for p in packed if p.local for a in p.inner}
-        return [tuple(sorted(outside, key=lambda a: _level(a, vector, tiled, within)))]
+        depth = {a: (a == vector) + 2 * (a in within) + 3 * (a in tiled) for a in outside}
+        return [tuple(sorted(outside, key=depth.__getitem__))]
     if nest.reducer is None:
         return [outside]
     if not tiled or not has_reuse(nest):
@@ -285,11 +286,6 @@ def _orders(
         return list(dict.fromkeys([nest.axes, outside, inside]))
     # A sliding window reuses rows, not columns: along the rows, they stay in the nearest cache.
     return [inside, outside] if sliding(nest, vector, tiled) else [outside, inside]
-
-
-def _level(axis: Index, vector: Index, tiled: tuple[Index, ...], within: set[Index]) -> int:
-    """Depth of a middle loop where there are panels, which span the axes `within`."""
-    return (axis == vector) + 2 * (axis in within) + 3 * (axis in tiled)
 
 
 def _reduce_orders(

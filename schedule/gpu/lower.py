@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from loopwright.schedule.gpu.context import KernelLowering, linear
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.lower_elementwise import lower_elementwise
-from loopwright.schedule.gpu.lower_mma import lower_mma
+from loopwright.schedule.gpu.lower_mma import MmaLowering
 from loopwright.schedule.gpu.lower_row_reduction import lower_row_reduction
-from loopwright.schedule.gpu.lower_tiled import lower_tiled
+from loopwright.schedule.gpu.lower_tiled import TiledLowering
 from loopwright.schedule.gpu.lower_transpose import lower_transpose
 from loopwright.schedule.loops.assembly import assembled, values_of
 from loopwright.schedule.loops.statements import wrapped
@@ -68,10 +68,10 @@ def _lowered(
     if isinstance(sketch, RowReduction):
         return lower_row_reduction(sketch, values, kernel)
     if isinstance(sketch, Tiled):
-        return lower_tiled(sketch, values, kernel)
+        return TiledLowering(sketch, values, kernel).lower()
     if isinstance(sketch, Transpose):
         return lower_transpose(sketch, values, kernel)
-    return lower_mma(sketch, values, kernel)
+    return MmaLowering(sketch, values, kernel).lower()
 
 
 def _copied(threads: int, source: Buffer, target: Buffer) -> Stmt:

@@ -49,12 +49,9 @@ from loopwright.schedule.tree.grammar import (
 _PAD = 4  # elements of float32 between the rows of the results on their way
 
 
-def lower_mma(sketch: Mma, values: Values, kernel: KernelLowering) -> list[Stmt]:
-    """The kernel of a product of matrices in float16 or bfloat16."""
-    return _MmaLowering(sketch, values, kernel).lower()
+class MmaLowering(SoftwarePipeline):
+    """Lowers a product of matrices in float16 or bfloat16."""
 
-
-class _MmaLowering(SoftwarePipeline):
     least: Column = MATRIX
 
     def __init__(self, sketch: Mma, values: Values, kernel: KernelLowering) -> None:

@@ -94,12 +94,9 @@ def levels(sketch: Tiled, values: Values) -> dict[Index, Level]:
     return found
 
 
-def lower_tiled(sketch: Tiled, values: Values, kernel: KernelLowering) -> list[Stmt]:
-    """The kernel of a reduction whose operands are used again."""
-    return _TiledLowering(sketch, values, kernel).lower()
+class TiledLowering(SoftwarePipeline):
+    """Lowers a reduction whose operands are used again."""
 
-
-class _TiledLowering(SoftwarePipeline):
     def __init__(self, sketch: Tiled, values: Values, kernel: KernelLowering) -> None:
         self.sketch, self.levels = sketch, levels(sketch, values)
         names = (sketch.chunked, *sketch.windows)
@@ -273,13 +270,14 @@ class _TiledLowering(SoftwarePipeline):
         lanes: Column = 1
         if not any(leaves(Read(t, i), extents) for t, i in touched):
             start = self._absolute({a: self._virtual(a) for a in self.sketch.tiled})
-            others = {a: start[a] + self._any(a) for a in self.sketch.tiled if a != fast}
             register = self.levels[fast].register
+            others = {
+                a: start[a] + linear((self.kernel.var("any", self.levels[a].register), 1))
+                for a in self.sketch.tiled
+                if a != fast
+            }
             lanes = self.kernel.lanes(register, touched, fast, {**start, **others})
         return self._tile("out", self.sketch.tiled, write, lanes)
-
-    def _any(self, axis: Index) -> Linear:
-        return linear((self.kernel.var("any", self.levels[axis].register), 1))
 
     def _tile(
         self,

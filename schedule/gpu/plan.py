@@ -59,7 +59,9 @@ def sources(
             continue
         if name in constants or name not in alone:
             continue
-        readers = [g for g in groups if any(r.tensor.name == name for r in _reads(g))]
+        readers = [
+            g for g in groups if any(r.tensor.name == name for n in g.nests for r in n.reads())
+        ]
         if readers and all(_keeps_in_shared(group, nest.out, gpu) for group in readers):
             found.append(nest)
     made = {n.out for n in found}
@@ -127,11 +129,6 @@ def _with_operands_laid_out(
         copies.append(Nest(copy, at, tuple(axes[d] for d in order), (), None, whole, copy))
         new[read] = Read(copy, tuple(read.index[d] for d in order))
     return copies, nest.with_reads(lambda r: new.get(r, r))
-
-
-def _reads(group: FusionGroup) -> Iterator[Read]:
-    for nest in group.nests:
-        yield from nest.reads()
 
 
 def _keeps_in_shared(group: FusionGroup, made: Tensor, gpu: Gpu) -> bool:

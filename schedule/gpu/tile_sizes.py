@@ -77,7 +77,7 @@ def _best(
     choices = (tuple(_tiles(extents)), tuple(_teams(extents, gpu)), tuple(_virtuals(extents)))
     grid: Array = np.indices([len(c) for c in choices]).reshape(3, -1)
     r, t, v = (np.array(c, np.int64)[at] for c, at in zip(choices, grid, strict=True))
-    scores = _scores(nest, axes, tiled, operands, (r, t, v), gpu)
+    scores = _scores(axes, tiled, operands, (r, t, v), gpu)
     best = int(np.argmax(scores))
     tile, threads, virtual = (c[int(at)] for c, at in zip(choices, grid[:, best], strict=True))
     return tile, threads, virtual
@@ -126,7 +126,6 @@ def _chunks(sketch: Tiled) -> Iterator[Choice]:
 
 
 def _scores(
-    nest: Nest,
     axes: tuple[Index, ...],
     tiled: tuple[Index, ...],
     operands: tuple[Read, ...],

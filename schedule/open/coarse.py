@@ -42,7 +42,8 @@ class Coarse:
         if fine.name not in self.parts:
             return ends if own == fine else (fine.low, fine.high)
         values = np.array(fine.values)
-        inside = values[_within(self.parts[fine.name].at({fine.name: values}), ends)]
+        found = self.parts[fine.name].at({fine.name: values})
+        inside = values[(ends[0] <= found) & (found <= ends[1])]
         return int(inside[0]), int(inside[-1])
 
 
@@ -132,7 +133,3 @@ def _numerator(quotient: Formula) -> tuple[Formula | int, int]:
 
 def _follows(x: Formula | int, name: str) -> bool:
     return isinstance(x, Formula) and name in x.dims()
-
-
-def _within(numbers: Any, ends: tuple[int, int]) -> Any:
-    return (ends[0] <= numbers) & (numbers <= ends[1])

@@ -113,7 +113,8 @@ def completed(
     """
     dims, made = workload.dims, list(programs)
     most = MOST_PROGRAMS * (2 if len(dims) >= _CROWDED else 1)  # with axes of one element
-    while (left := uncovered(dims, made)) is not None:
+    while (missing := gap(dims, made)) is not None:
+        left = {d.name: d.high for d in missing}
         if len(made) >= most:
             raise ConfigError(f"no program for {left} among {most}: give the dims narrower bounds")
         tries: list[tuple[dict[str, int], Iterable[Config]]] = []
@@ -265,12 +266,6 @@ def spread(dims: tuple[Dim, ...], apart: int = _APART) -> Iterator[dict[str, int
 def gpu_sizes(dims: tuple[Dim, ...]) -> list[dict[str, int]]:
     """Sizes that a GPU has programs for by default: the greatest ones and some smaller ones."""
     return list(itertools.islice(spread(boxes(dims)[0]), _GPU_SIZES))
-
-
-def uncovered(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> dict[str, int] | None:
-    """The greatest sizes which are in no box; None if there are none."""
-    found = gap(dims, boxes)
-    return None if found is None else {d.name: d.high for d in found}
 
 
 def gap(dims: tuple[Dim, ...], boxes: Sequence[Box]) -> tuple[Dim, ...] | None:

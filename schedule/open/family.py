@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -59,24 +56,6 @@ class Family:
         """Pickled without the workloads that were made of it."""
         return Family, (self.dims, self.form)
 
-    @functools.cached_property
-    def parts(self) -> tuple[Formula, ...]:
-        """The quotients and products in its numbers, the extents that are sums with such, and the
-        products of extents that may become one loop: those of its programs follow these."""
-        found: dict[str, Formula] = {}
-
-        def see(x: Any) -> Any:
-            if isinstance(x, Formula):
-                found.update((str(part), part) for part in x.parts())
-            return x
-
-        numbered(self.form, see)
-        for tensor in self.form["tensors"]:
-            for made in (*_joined(tensor["shape"]), *map(_sum_in, tensor["shape"])):
-                if made is not None:
-                    found[str(made)] = made
-        return tuple(found.values())
-
     @property
     def greatest(self) -> Workload:
         """The workload for the greatest value of every dim."""
@@ -89,27 +68,6 @@ class Family:
             form = numbered(self.form, lambda x: int(evaluated(x, sizes)))
             self._made[key] = Workload.from_json(form)
         return self._made[key]
-
-
-def _sum_in(extent: Any) -> Formula | None:
-    """The sum of formulas, one of them made of quotients, of which an extent is a line."""
-    while isinstance(extent, Formula) and extent.op in ("add", "mul"):
-        inner = [x for x in extent.args if isinstance(x, Formula)]
-        if len(inner) > 1:
-            return extent if extent.op == "add" and extent.parts() else None
-        (extent,) = inner
-    return None
-
-
-def _joined(shape: Sequence[Any]) -> Iterator[Formula]:
-    """The products of extents side by side that are of more than two dims."""
-    sizes = [n for n in shape if isinstance(n, Formula)]
-    for first, end in itertools.combinations(range(len(sizes) + 1), 2):
-        some = sizes[first:end]
-        if len(some) > 2 or (len(some) > 1 and any(n.op != "dim" for n in some)):
-            made = functools.reduce(operator.mul, some)
-            if isinstance(made, Formula):
-                yield made
 
 
 def numbered(data: Any, number: Callable[[Any], Any], tokens: list[Any] | None = None) -> Any:

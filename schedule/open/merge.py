@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from loopwright.schedule.lowering import copied
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.numbers import structure
-from loopwright.schedule.tree.grammar import Buffer, Linear, Load, Loop, Stmt, Store, Tree, Var
+from loopwright.schedule.tree.grammar import Buffer, Stmt, Tree
 from loopwright.schedule.tree.parts import renamed
 
 _WHOLE = "whole"
@@ -89,12 +90,7 @@ class _Merging:
 
 def _copying(source: Buffer, copy: Buffer) -> Tree:
     """The preparation that copies a constant."""
-    places = [Var(f"{copy.name}.{axis}") for axis in range(len(source.shape))]
-    index = tuple(Linear(((place, 1),)) for place in places)
-    body: Stmt = Store(copy, index, Load(source, index))
-    for place, extent in reversed(list(zip(places, source.shape, strict=True))):
-        body = Loop(place, extent, "serial", (body,))
-    return Tree(1, (), (copy,), (), (source,), (body,), ())
+    return Tree(1, (), (copy,), (), (source,), (copied(source, copy),), ())
 
 
 def _all_renamed(body: tuple[Stmt, ...], old: str, new: str) -> tuple[Stmt, ...]:

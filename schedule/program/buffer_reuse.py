@@ -22,7 +22,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from loopwright.dsl.expr import Expr, Read
+from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes, tensor_shape
@@ -173,10 +173,7 @@ class _Rows:
             at = dict(zip(self.inner, of, strict=True))
             return tuple(at.get(d, p) for d, p in enumerate(self.last.index))
 
-        def read(r: Read) -> Expr:
-            return Read(out, index(r.index)) if r.tensor is local else r
-
-        moved = nest.with_reads(read)
+        moved = nest.with_reads(lambda r: Read(out, index(r.index)) if r.tensor is local else r)
         if nest.out is not local:
             return moved
         return replace(moved, out=out, index=index(nest.index), result=out)

@@ -181,7 +181,7 @@ def groups_of(
     """Greedy: the longest run of nests from here on that shares outer axes, and so on."""
     start = 0
     while start < len(nests):
-        run, best = 1, _alone(nests[start])
+        run, best = 1, FusionGroup((), (nests[start],))
         for stop in range(start + 2, len(nests) + 1):
             group = _share(nests[start:stop], program, outputs)
             if group is None or (run > 1 and _rows(group) < _rows(best)):
@@ -189,10 +189,6 @@ def groups_of(
             run, best = stop - start, group
         yield best
         start += run
-
-
-def _alone(nest: Nest) -> FusionGroup:
-    return FusionGroup((), (nest,))
 
 
 def _rows(group: FusionGroup) -> int:

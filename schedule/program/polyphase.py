@@ -93,7 +93,9 @@ class _Spread:
         """Nests of the elements that are not zero, if any are read, and the components."""
         chosen = itertools.product(*(walk.phases() for walk in self._walks()))
         parts = [drop_units(self._part(phases)) for phases in chosen]
-        reads = [(part, self._dense_index(r)) for part in parts for r in self._uses(part)]
+        own = self.read.tensor
+        uses = [(part, r) for part in parts for r in part.reads() if r.tensor is own]
+        reads = [(part, self._dense_index(r)) for part, r in uses]
         if not reads:
             return (), tuple(parts)
         bounds = [[p.bounds(part.extents) for p in index] for part, index in reads]
@@ -142,9 +144,6 @@ class _Spread:
             tuple(loops.get(i, i) for i in indices) for indices in (nest.axes, nest.reduce)
         )
         return substitute_axes(nest, axes, reduce, values)
-
-    def _uses(self, part: Nest) -> list[Read]:
-        return [r for r in part.reads() if r.tensor is self.read.tensor]
 
     def _dense_index(self, read: Read) -> tuple[Affine, ...]:
         """Element that is not zero which a phase reads: `S[s*y + s*r + a]  ↦  y + r`."""

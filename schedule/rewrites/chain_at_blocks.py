@@ -22,7 +22,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
 from loopwright.schedule.program.canonical import Program, substitute_axes, unused
 from loopwright.schedule.program.footprint import indices, touched
-from loopwright.schedule.program.nest import Nest, extent
+from loopwright.schedule.program.nest import extent
 from loopwright.schedule.program.plan import (
     FusionGroup,
     TileOrigin,
@@ -178,7 +178,8 @@ class _Chain:
             )
             nests.append(moved.relocated(place))
         loops, inner, scratch = with_scratch((*images, block), tuple(nests), {*blocks.values()})
-        body = [p for g in groups_of(inner, inner, (self.run[-1].out,)) for p in _parts(g)]
+        groups = groups_of(inner, inner, (self.run[-1].out,))
+        body = [part for g in groups for part in ((g,) if g.outer else g.body)]
         group = FusionGroup(loops, tuple(body), scratch, (base,))
         # Groups inside have their own slices of some of it.
         touched = {t for n in group.nests for t in (n.out, *(r.tensor for r in n.reads()))}
@@ -188,11 +189,6 @@ class _Chain:
 def _resized(tensor: Tensor, at: int, rows: int) -> Tensor:
     shape = tensor_shape(tensor)
     return Tensor(tensor.name, (*shape[:at], rows, *shape[at + 1 :]), tensor.dtype)
-
-
-def _parts(group: FusionGroup) -> tuple[Nest | FusionGroup, ...]:
-    """A group, or its nests where no loop is around them."""
-    return (group,) if group.outer else group.body
 
 
 class ChainAtBlocks(Rewrite):

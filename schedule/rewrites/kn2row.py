@@ -27,6 +27,7 @@ from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, fresh, positions
 from loopwright.schedule.program.plan import FusionGroup, decomposed, grouped
 from loopwright.schedule.program.source import Source
+from loopwright.schedule.rewrites.cache_read import factors
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
@@ -67,15 +68,11 @@ class _Convolution:
     @staticmethod
     def of(nest: Nest, program: Program, outputs: tuple[Tensor, ...]) -> _Convolution | None:
         """The convolution of a nest, if it is one for which it may pay."""
-        x = nest.body
-        if nest.reducer != "sum" or not isinstance(x, Binary) or x.op != "mul":
-            return None
-        for data, weights in ((x.x, x.y), (x.y, x.x)):
-            if isinstance(data, Read) and isinstance(weights, Read):
-                fill = _fill_of(data, program, outputs)
-                found = _Convolution(nest, data, weights, fill)
-                if found._is_one() and found._pays():
-                    return found
+        sides = factors(nest)
+        for data, weights in (sides, sides[::-1]) if len(sides) == 2 else ():
+            found = _Convolution(nest, data, weights, _fill_of(data, program, outputs))
+            if found._is_one() and found._pays():
+                return found
         return None
 
     @property

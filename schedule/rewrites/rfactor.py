@@ -58,7 +58,8 @@ class Rfactor(Rewrite):
             return Rewritten(groups, 1.0, source.numerics, form, program, prior)
         groups = grouped(source.program, source.program, source.outputs)
         # Many elements are parallel work as they are, and rows of their own.
-        prior = 1.0 if _enough(stage, target) else REWRITE.rfactor_prior
+        many = _work(stage)[0] >= REWRITE.rfactor_results_per_thread * target.threads
+        prior = 1.0 if many else REWRITE.rfactor_prior
         return Rewritten(groups, 1.0, source.numerics, form, prior=prior)
 
 
@@ -145,10 +146,6 @@ def _work(stage: Tensor) -> tuple[int, int]:
     """Results of a definition, and the steps of each."""
     d = defined(stage)
     return math.prod(map(extent, d.axes)), math.prod(map(extent, d.reduce))
-
-
-def _enough(stage: Tensor, target: Target) -> bool:
-    return _work(stage)[0] >= REWRITE.rfactor_results_per_thread * target.threads
 
 
 def _is_scan(stage: Tensor) -> bool:

@@ -18,19 +18,11 @@ from collections.abc import Sequence
 from loopwright.dsl.expr import Read
 from loopwright.dsl.index import Affine, Index
 from loopwright.schedule.program.nest import Nest, extent, predicated_reads
-from loopwright.schedule.program.plan import FusionGroup
-from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.cache_read import factors, with_copies
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
 from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
-
-
-def transpose_operand(source: Source) -> tuple[FusionGroup, ...] | None:
-    """The groups of a workload with each contraction that gains reading one factor as a matrix;
-    None if there is none."""
-    return with_copies(source, "matrix", _operand)
 
 
 def _operand(nest: Nest) -> tuple[Read, tuple[Index, ...]] | None:
@@ -84,5 +76,5 @@ class Ttgt(Rewrite):
     prior = 0.8  # copies that make axes merge leave all else as it is
 
     def make(self, base: Variant, target: Target, **parameters: int) -> Rewritten | None:
-        groups = transpose_operand(base.source)
+        groups = with_copies(base.source, "matrix", _operand)
         return None if groups is None else Rewritten(groups, numerics=base.source.numerics)

@@ -173,7 +173,8 @@ class _GpuChecker:
             elif isinstance(stmt, Loop):
                 self._loop(stmt, registers)
             elif isinstance(stmt, Store):
-                self._store(stmt)
+                reads = [(x.buffer, x.index) for x in walk(stmt.value) if isinstance(x, Load)]
+                self._touch(reads, (stmt.buffer, stmt.index))
             elif isinstance(stmt, Barrier):
                 self.race_check.barrier(self.runs)
             elif isinstance(stmt, AsyncCopy):
@@ -349,10 +350,6 @@ class _GpuChecker:
             lambda i: f"rows of a matrix in {buffer.name} are no multiple of 16 bytes apart",
         )
         self._aligned(buffer, flat(buffer, at), SHARED_ALIGNMENT // item, True)
-
-    def _store(self, store: Store) -> None:
-        reads = [(x.buffer, x.index) for x in walk(store.value) if isinstance(x, Load)]
-        self._touch(reads, (store.buffer, store.index))
 
 
 _MATRIX = (MatrixFill, MatrixLoad, MatrixMultiply, MatrixStore)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import loopwright as lw
 from loopwright.dsl.workload import Workload
+from loopwright.explore.scheduling.evaluators import Evaluator
+from loopwright.explore.scheduling.loops import State
 from loopwright.measure.device import (
     Comparison,
     Device,
@@ -139,3 +141,14 @@ class Inspected(MadeUp):
             else Inspection(c, {"code_bytes": n % 64, "spills": n % 4}, None, 0.1)
             for c, n in zip(configs, numbers)
         ]
+
+
+class Formula(Evaluator):
+    """An evaluator by any function of a state, such as a made-up one in a test."""
+
+    def __init__(self, speed: Callable[[State], float], peak: float) -> None:
+        super().__init__(peak)
+        self._speed = speed
+
+    def _evaluate(self, states: Sequence[State]) -> list[float]:
+        return [float(self._speed(state)) for state in states]

@@ -20,13 +20,14 @@ from loopwright.explore.budget import TuningError
 from loopwright.explore.scheduling import spaces
 from loopwright.explore.scheduling.environment import STEPS, ScheduleEnv
 from loopwright.explore.scheduling.estimate import estimate
-from loopwright.explore.scheduling.evaluators import Evaluator, Formula, Measured
+from loopwright.explore.scheduling.evaluators import Evaluator, Measured
 from loopwright.explore.scheduling.evolution import Evolution
 from loopwright.explore.scheduling.loops import ACTIONS, NUMBERS, ROWS, Problem, State
 from loopwright.explore.scheduling.nest_model import Modelled, walk
 from loopwright.explore.scheduling.policy import INPUTS, Policy, inputs
 from loopwright.explore.scheduling.searches import SEARCHES, search
 from loopwright.measure.nest import HandSchedule
+from tests.explore.synthetic import Formula
 from tests.targets import narrow
 
 TARGET = narrow(1)

@@ -7,12 +7,12 @@ import loopwright as lw
 from loopwright.dsl.errors import ConfigError, LoopwrightError, NotationError, TargetError
 from loopwright.explore.scheduling.environment import ScheduleEnv
 from loopwright.explore.scheduling.estimate import estimate
-from loopwright.explore.scheduling.evaluators import Formula
 from loopwright.explore.scheduling.learn import train_policies
 from loopwright.explore.scheduling.loops import Problem
 from loopwright.explore.scheduling.nest_model import Modelled
 from loopwright.explore.scheduling.policy import INPUTS, Policy
 from loopwright.explore.scheduling.searches import search
+from tests.explore.synthetic import Formula
 from tests.targets import narrow
 
 TARGET = narrow(1)

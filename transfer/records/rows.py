@@ -38,13 +38,8 @@ def digest(*values: object) -> bytes:
     return hashlib.sha256(json.dumps(values).encode()).digest()[:16]
 
 
-def config_text(config: Config) -> str:
-    """A config as the column `config` has it; the knobs keep the order of their sketch."""
-    return json.dumps(config.to_json(), separators=(",", ":"))
-
-
 def to_config(text: str) -> Config:
-    """Read what `config_text` wrote. Raises `RecordError` for anything else."""
+    """Read the column `config`, where knobs are in their sketch's order. Raises `RecordError`."""
     try:
         return Config.from_json(json.loads(text))
     except (ConfigError, ValueError, RecursionError) as error:
@@ -60,7 +55,7 @@ def to_row(r: Record) -> Row:
         "target": r.target,
         "machine": canonical(r.machine),
         "threads": r.threads,
-        "config": config_text(r.config),
+        "config": json.dumps(r.config.to_json(), separators=(",", ":")),
         "numerics": r.numerics,
         "seconds": json.dumps(list(map(float, r.seconds))),
         "failure": f and f.kind,

@@ -29,6 +29,7 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.definitions import Foreign
+from loopwright.packages import onnx
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Value = Array | Tensor
@@ -373,8 +374,6 @@ def number(value: Any, dtype: str) -> Const:
 
 def dtype_of(kind: int) -> str:
     """The element type that ONNX has a number for. Raises `LoopwrightError` for others."""
-    import onnx
-
     if kind not in onnx.TensorProto.DataType.values()[1:]:  # the first means that there is none
         raise LoopwrightError(f"{kind} is the number of none of ONNX's element types")
     return str(onnx.helper.tensor_dtype_to_np_dtype(kind))

@@ -13,6 +13,7 @@ import numpy as np
 from loopwright.dsl.dtypes import DTYPES, numpy_dtype
 from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.onnx.call import Call, Value, dtype_of
+from loopwright.packages import onnx
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,6 @@ class _Schema:
 
 @lru_cache(maxsize=1024)
 def _schema(op: str, version: int, domain: str) -> _Schema | None:
-    import onnx
-
     try:
         found = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
@@ -73,8 +72,6 @@ def _kind(dtype: str) -> str:
 def check_node(node: Any, label: str, version: int, inputs: Sequence[Value | None]) -> None:
     """Raise `ModelError` unless a node has as many inputs and outputs, of the element types, and
     those attributes, that ONNX wants of its operator."""
-    import onnx
-
     schema = _schema(node.op_type, version, node.domain)
     if schema is None:
         return
@@ -140,8 +137,6 @@ def not_as_defined(call: Call) -> str:
 
 def dtype_of_input(name: str, kind: int) -> str:
     """The element type of an input, by ONNX's number. Raises `UnsupportedOperator`."""
-    import onnx
-
     names = {n: label.lower() for label, n in onnx.TensorProto.DataType.items()}
     dtype = dtype_of(kind) if names.get(kind, "undefined") != "undefined" else ""
     if dtype not in DTYPES:

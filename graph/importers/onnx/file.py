@@ -11,7 +11,7 @@ from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
 from loopwright.graph.importers.onnx.call import SCANS, Array, Scaled
 from loopwright.graph.importers.onnx.protos import in_order, inner_graphs
-from loopwright.packages import optional
+from loopwright.packages import onnx, optional
 from loopwright.paths import file_at
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -68,10 +68,8 @@ def onnx_file(path: Path) -> Any:
 
 def weights_of(graph: Any, besides: Container[str] = ()) -> dict[str, Array]:
     """The weights of a graph, but for those of some names."""
-    from onnx import numpy_helper
-
     given = (weight for weight in graph.initializer if weight.name not in besides)
-    return {weight.name: numpy_helper.to_array(weight) for weight in given}
+    return {weight.name: onnx.numpy_helper.to_array(weight) for weight in given}
 
 
 def inputs_of(model: Any) -> list[Any]:
@@ -110,8 +108,6 @@ def _inlined(model: Any) -> Any:
 
 def _check_opset(model: Any) -> None:
     """Raise `ModelError` for a version of ONNX's operators that is not known here."""
-    import onnx
-
     newest = onnx.defs.onnx_opset_version()
     found = [o.version for o in model.opset_import if o.domain in _DOMAINS[:2]]
     if not found or not 1 <= found[0] <= newest:

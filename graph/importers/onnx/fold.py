@@ -11,6 +11,7 @@ import numpy as np
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
 from loopwright.graph.importers.onnx.call import Array
+from loopwright.packages import onnx
 
 DRAWN = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial",
          "Bernoulli")  # fmt: skip
@@ -50,11 +51,9 @@ def _with_type(node: Any, op_type: str) -> Any:
 
 def _constant(node: Any) -> Array | None:
     """The numbers that a node states, of which exporters write hundreds; None for other ones."""
-    from onnx import numpy_helper
-
     if [a.name for a in node.attribute] != ["value"]:
         return None
-    array: Array = numpy_helper.to_array(node.attribute[0].t)
+    array: Array = onnx.numpy_helper.to_array(node.attribute[0].t)
     return array
 
 
@@ -80,7 +79,6 @@ def marked(
 
 
 def _by_reference(node: Any, inputs: Sequence[Array | None], version: int) -> list[Array]:
-    import onnx
     from onnx.reference import ReferenceEvaluator
 
     given = {name: x for name, x in zip(node.input, inputs) if name and x is not None}
@@ -110,8 +108,6 @@ def _by_reference(node: Any, inputs: Sequence[Array | None], version: int) -> li
 
 def _by_onnxruntime(model: Any, given: Mapping[str, Array]) -> Sequence[Any] | None:
     """The outputs by onnxruntime, where it is installed: the reference has faults of its own."""
-    import onnx
-
     model.ir_version = min(model.ir_version, 10)  # onnxruntime may be older than onnx
     for value in model.graph.input:
         x = given[value.name]

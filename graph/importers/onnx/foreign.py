@@ -23,6 +23,7 @@ from loopwright.graph.importers.onnx.call import Call, Value, identifier, shape_
 from loopwright.graph.importers.onnx.protos import inner_graphs
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.network import Network, NotPlannable, check_plannable, network
+from loopwright.packages import onnx
 
 
 def foreign(
@@ -66,10 +67,8 @@ def of_operator(
     call: Call, op: str, inputs: Sequence[Value], version: int, **attributes: Any
 ) -> Foreign:
     """An operator as functions of TVM's, for a call; `version` is that of ONNX's operators."""
-    from onnx import helper
-
     names = [f"input{n}" for n in range(len(inputs))]
-    node = helper.make_node(op, names, ["output"], **attributes)
+    node = onnx.helper.make_node(op, names, ["output"], **attributes)
     return foreign(node, call.label, inputs, {"": version})
 
 
@@ -89,21 +88,21 @@ def reinterpreted(x: Tensor, dtype: str) -> Foreign:
 
 def _alone(node: Any, values: Mapping[str, Value], versions: Mapping[str, int]) -> Any:
     """A `ModelProto` of one node; known inputs are its weights."""
-    from onnx import ValueInfoProto, helper, numpy_helper
+    from onnx import ValueInfoProto, numpy_helper
 
     def described(name: str, x: Value) -> Any:
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(str(x.dtype)))
-        return helper.make_tensor_value_info(name, kind, shape_of(x))
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(x.dtype)))
+        return onnx.helper.make_tensor_value_info(name, kind, shape_of(x))
 
-    graph = helper.make_graph(
+    graph = onnx.helper.make_graph(
         [node],
         "operator",
         [described(name, x) for name, x in values.items() if isinstance(x, Tensor)],
         [ValueInfoProto(name=name) for name in node.output if name],
         [numpy_helper.from_array(x, n) for n, x in values.items() if isinstance(x, np.ndarray)],
     )
-    opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
-    return helper.make_model(graph, opset_imports=opsets)
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in versions.items()]
+    return onnx.helper.make_model(graph, opset_imports=opsets)
 
 
 def _lowered(model: Any) -> Network:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from loopwright.graph.importers.onnx.call import Value, shape_of
+from loopwright.packages import onnx
 
 
 def body_of(node: Any, version: int, inputs: Sequence[Value | None]) -> Any:
     """The function that an operator of ONNX stands for, or None."""
-    import onnx
-
     try:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
     except onnx.defs.SchemaError:
@@ -36,16 +35,12 @@ def body_of(node: Any, version: int, inputs: Sequence[Value | None]) -> Any:
 
 def default_attributes(node: Any, version: int) -> dict[str, Any]:
     """The attributes that an operator has where a node gives none."""
-    import onnx
-
     schema = onnx.defs.get_schema(node.op_type, version, node.domain)
     defaults = {name: a.default_value for name, a in schema.attributes.items()}
     return {name: a for name, a in defaults.items() if a.type}
 
 
 def _type(value: Value | None) -> Any:
-    import onnx
-
     if value is None:
         return onnx.TypeProto()
     dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(value.dtype)))

@@ -46,7 +46,7 @@ from loopwright.graph.importers.onnx.functions import body_of, default_attribute
 from loopwright.graph.importers.onnx.loops import looped
 from loopwright.graph.importers.onnx.operators.shapes import few, made_of, of_numbers, repeated
 from loopwright.graph.importers.onnx.protos import (
-    attributes_of,
+    attribute,
     described,
     inner_graphs,
     needed,
@@ -54,6 +54,7 @@ from loopwright.graph.importers.onnx.protos import (
     stated,
 )
 from loopwright.graph.importers.onnx.sequences import Sequences
+from loopwright.packages import onnx
 
 _OWN = ("", "ai.onnx")
 _READING = ("Gather", "GatherElements", "GatherND", "Where")
@@ -208,7 +209,7 @@ class Graph:
             label,
             version,
             inputs,
-            attributes_of(node),
+            {a.name: attribute(a) for a in node.attribute},
             tuple(node.input),
             tuple(node.output),
             tuple(scope.stated.get(name) for name in node.output),
@@ -300,8 +301,6 @@ class Graph:
 def _given(node: Any, missing: Sequence[str], attributes: Mapping[str, Any]) -> Any:
     """A function's node as it is in a call: without the inputs that are `missing`, and with the
     attributes of the call in place of references."""
-    import onnx
-
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     for n, name in enumerate(copy.input):

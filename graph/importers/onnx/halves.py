@@ -25,18 +25,18 @@ def in_float32(rule: Rule) -> Rule:
         if narrow not in HALVES:
             return rule(call)
         given = [
-            _as(call, x, "float32") if x is not None and str(x.dtype) == narrow else x
+            _as(x, "float32") if x is not None and str(x.dtype) == narrow else x
             for x in call.inputs
         ]
         made = rule(replace(call, inputs=tuple(given)))
         values = [made] if isinstance(made, (Tensor, np.ndarray)) else made
-        results = [_as(call, y, narrow) if str(y.dtype) == "float32" else y for y in values]
+        results = [_as(y, narrow) if str(y.dtype) == "float32" else y for y in values]
         return results if len(results) > 1 else results[0]
 
     return wide
 
 
-def _as(call: Call, x: Value, dtype: str) -> Value:
+def _as(x: Value, dtype: str) -> Value:
     if not isinstance(x, Tensor):
         return x.astype(numpy_dtype(dtype))
     return define("cast", shape_of(x), lambda *i: cast(x[i], dtype))

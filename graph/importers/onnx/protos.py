@@ -6,6 +6,8 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
+from loopwright.packages import onnx
+
 
 def in_order(model: Any) -> Any:
     """A `ModelProto` whose nodes stand behind those whose results they read, which onnxruntime's
@@ -101,17 +103,11 @@ def stated(graph: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of a node as values of Python's."""
-    return {a.name: _attribute(a) for a in node.attribute}
-
-
-def _attribute(a: Any) -> Any:
-    from onnx import helper, numpy_helper
-
-    value = helper.get_attribute_value(a)
+def attribute(a: Any) -> Any:
+    """The attribute of a node as a value of Python's."""
+    value = onnx.helper.get_attribute_value(a)
     if a.HasField("t"):
-        return numpy_helper.to_array(value)
+        return onnx.numpy_helper.to_array(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):

@@ -13,6 +13,7 @@ import numpy as np
 
 from loopwright.graph.errors import UnsupportedOperator
 from loopwright.graph.importers.onnx.call import NotKnown, Value, shape_of
+from loopwright.packages import onnx
 
 _READING = (
     "ConcatFromSequence",
@@ -111,13 +112,11 @@ class _Use:
 
     def with_integers(self, op: str, name: str, inputs: list[str], whole: list[int]) -> Any:
         """A node without outputs, of which integers are an input, or an attribute once."""
-        from onnx import helper
-
         if self.version < _ADDED:
-            return helper.make_node(op, inputs, [], **{name: whole})
+            return onnx.helper.make_node(op, inputs, [], **{name: whole})
         known = f"{self.node.output[0]}:{op}"
         self.values[known] = np.array(whole, np.int64)
-        return helper.make_node(op, [*inputs, known], [])
+        return onnx.helper.make_node(op, [*inputs, known], [])
 
 
 def _construct(use: _Use) -> list[Any]:
@@ -140,11 +139,9 @@ def _erase(use: _Use) -> list[Any]:
 
 
 def _at(use: _Use) -> list[Any]:
-    from onnx import helper
-
     names = use.given()
     place = use.place(1, len(names), len(names) - 1, 0)
-    return [helper.make_node("Identity", [names[place]], use.node.output)]
+    return [onnx.helper.make_node("Identity", [names[place]], use.node.output)]
 
 
 def _length(use: _Use) -> list[Any]:
@@ -153,8 +150,6 @@ def _length(use: _Use) -> list[Any]:
 
 
 def _joined(use: _Use) -> list[Any]:
-    from onnx import helper
-
     names, axis, nodes = use.given(), use.attribute("axis", 0), []
     if not names:
         raise UnsupportedOperator(f"{use.label}: it joins a sequence of no tensors")
@@ -163,7 +158,7 @@ def _joined(use: _Use) -> list[Any]:
             nodes.append(use.with_integers("Unsqueeze", "axes", [old], [axis]))
             nodes[-1].output.append(new)
         names = use.new(len(names))
-    return [*nodes, helper.make_node("Concat", names, use.node.output, axis=axis)]
+    return [*nodes, onnx.helper.make_node("Concat", names, use.node.output, axis=axis)]
 
 
 def _split(use: _Use) -> list[Any]:

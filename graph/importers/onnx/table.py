@@ -16,6 +16,7 @@ from pathlib import Path
 from loopwright.graph.importers.onnx import microsoft, operators, sequences  # noqa: F401 - fill the table
 from loopwright.graph.importers.onnx.call import LIMITS, OPERATORS
 from loopwright.graph.importers.onnx.fold import DRAWN
+from loopwright.packages import onnx
 
 _MARKS = ("<!-- ONNX operators, by the command below -->", "<!-- end of ONNX operators -->")
 _SEQUENCES = r"Sequence|Optional|String|Regex|ImageDecoder"
@@ -56,8 +57,6 @@ def _limits() -> list[tuple[str, list[str]]]:
 
 def _others() -> tuple[list[str], list[str]]:
     """ONNX's operators without a rule: those that it makes of others, and those that are left."""
-    import onnx
-
     newest = {s.name: s for s in onnx.defs.get_all_schemas() if not s.domain}
     left = {n: s for n, s in newest.items() if n not in OPERATORS and n != "Constant"}
     made = [n for n, s in left.items() if s.has_function or s.has_context_dependent_function]

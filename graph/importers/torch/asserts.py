@@ -17,6 +17,7 @@ from loopwright.dsl.size import Size
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.eager import Differs
+from loopwright.packages import aten, torch
 
 Array = np.ndarray[Any, Any]
 
@@ -37,9 +38,13 @@ def check_asserted(
     slice, whose end is the lesser of two numbers, is all of an axis. A branch of the user's may
     assert the same. Whether a program `differs` from its module there tells.
     """
-    from torch.ops import aten
-
-    functions = _functions()
+    functions: dict[Any, Callable[..., Any]] = {
+        torch.sym_max: np.maximum,
+        torch.sym_min: np.minimum,
+        torch.sym_not: np.logical_not,
+        torch.sym_ite: np.where,
+        operator.not_: np.logical_not,
+    }
 
     known: dict[Any, Any] = {}
     inputs = [n for n in program.graph.nodes if n.name in program.graph_signature.user_inputs]
@@ -88,16 +93,3 @@ def _is_torchs(assertion: Any) -> bool:
 
 def _at(extent: int | Size, sizes: Mapping[str, Array]) -> Any:
     return extent if isinstance(extent, int) else extent.over(sizes)
-
-
-def _functions() -> dict[Any, Callable[..., Any]]:
-    """NumPy's forms of functions on numbers that take no arrays."""
-    import torch
-
-    return {
-        torch.sym_max: np.maximum,
-        torch.sym_min: np.minimum,
-        torch.sym_not: np.logical_not,
-        torch.sym_ite: np.where,
-        operator.not_: np.logical_not,
-    }

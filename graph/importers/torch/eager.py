@@ -17,6 +17,7 @@ from loopwright.graph.importers.inputs import Inputs, reason
 from loopwright.graph.importers.reference import Reference, closeness
 from loopwright.graph.importers.torch.layers import has_layers
 from loopwright.graph.importers.torch.program import as_torch, example_of, inferring
+from loopwright.packages import torch
 
 Differs = Callable[[Mapping[str, int]], str]
 """How a program differs at some sizes from its module, in words; nothing where it does not."""
@@ -62,8 +63,6 @@ class BesideModule:
     def reference_at(self, sizes: Mapping[str, int]) -> Reference | str:
         """What the module gives at some sizes; why it gives nothing, if it does not. Raises
         `ModelError` where the program gives something else."""
-        import torch
-
         failure, close = "", closeness(self.program)
         for whole in _WHOLE:
             try:
@@ -82,8 +81,6 @@ class BesideModule:
     @functools.cached_property
     def _traced(self) -> Any:
         """The program without its assertions."""
-        import torch
-
         made = self.program.module(check_guards=False)
         if self.model is not self.program:
             made.validate_inputs = False  # which takes no n for 0 where an extent is n + 1
@@ -97,7 +94,6 @@ class BesideModule:
 
     def _given(self, sizes: Mapping[str, int], whole: int) -> _Given:
         """Arguments, integers among them `whole`."""
-        import torch
 
         def example(x: Any) -> Any:
             if isinstance(x, Tensor):
@@ -129,8 +125,6 @@ class BesideModule:
 def _by_operators(program: Any) -> Iterator[None]:
     """Have layers of transformers compute by the operators that were traced: as one operator of
     torch's, their results have other types under autocast."""
-    import torch
-
     usual = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(usual and has_layers(program))
     try:
@@ -141,8 +135,6 @@ def _by_operators(program: Any) -> Iterator[None]:
 
 def _called(module: Any, given: _Given) -> list[Any]:
     """The results of a module, which may write to buffers and inputs."""
-    import torch
-
     args, words = torch.utils._pytree.tree_map(_copied, given)
     buffers = {name: _copied(x) for name, x in module.named_buffers()}
     with torch.no_grad():

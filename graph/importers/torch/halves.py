@@ -12,6 +12,7 @@ from typing import Any
 
 from loopwright.graph.importers.torch.promotion import promote
 from loopwright.graph.importers.torch.strides import read_in_order
+from loopwright.packages import aten, torch
 
 
 @contextmanager
@@ -45,8 +46,6 @@ def has_halves(program: Any) -> bool:
 
 def _several() -> set[Any]:
     """The operators for which ONNX has several."""
-    from torch.ops import aten
-
     return {
         aten.addcdiv.default,
         aten.addcmul.default,
@@ -83,8 +82,6 @@ def _several() -> set[Any]:
 def _by_number(node: Any) -> bool:
     """Return whether halves are multiplied or divided by a number that is no half, or may be
     none: a size, or a tensor without axes."""
-    from torch.ops import aten
-
     if node.target not in (aten.mul.Tensor, aten.div.Tensor):
         return False
     return any(not _exact(x, node.meta["val"].dtype) for x in node.args)
@@ -101,8 +98,6 @@ def _rounded_twice(node: Any) -> bool:
 
 def _exact(x: Any, kind: Any) -> bool:
     """Return whether an operand has no more digits than halves of this kind."""
-    import torch
-
     value = x.meta["val"] if hasattr(x, "meta") else x
     if isinstance(value, (int, float)):
         return bool(value != value or torch.tensor(value, dtype=kind).item() == value)
@@ -110,16 +105,12 @@ def _exact(x: Any, kind: Any) -> bool:
 
 
 def _half(node: Any) -> bool:
-    import torch
-
     value = getattr(node.meta.get("val"), "dtype", None)
     return value in (torch.float16, torch.bfloat16)
 
 
 def _widen(graph: Any, node: Any) -> None:
     """Compute a node in float32, and have the node itself round the result."""
-    import torch
-
     cast = torch.ops.aten._to_copy.default
 
     def wide(x: Any) -> Any:
@@ -139,8 +130,6 @@ def _widen(graph: Any, node: Any) -> None:
 
 def _multiply_before(graph: Any, node: Any) -> None:
     """Give a sum or difference of float64 the product with its factor as an operand."""
-    import torch
-
     if getattr(node.target, "overloadpacket", None) not in (
         torch.ops.aten.add,
         torch.ops.aten.sub,

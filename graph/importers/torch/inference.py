@@ -8,6 +8,7 @@ from typing import Any
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
 from loopwright.graph.importers.torch.quiet import decomposed
+from loopwright.packages import torch
 
 
 def check_inference(program: Any) -> None:
@@ -60,8 +61,6 @@ def _calls(program: Any) -> Iterator[Any]:
 
 def _draws(node: Any) -> bool:
     """Return whether results differ from call to call, in inference too."""
-    import torch
-
     switches = {"train", "training", "dropout_p"}  # `_trains` has looked at them
     names = {argument.name for argument in node.target._schema.arguments}
     return torch.Tag.nondeterministic_seeded in node.target.tags and not switches & names

@@ -11,6 +11,7 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name
 from loopwright.graph.importers.sums import renamed, words_in
+from loopwright.packages import torch
 
 
 def check_tensors(program: Any) -> None:
@@ -26,8 +27,6 @@ def check_tensors(program: Any) -> None:
 
 def check_numbers(inputs: Any) -> None:
     """Raises `ModelError` for an input that is text, or has complex numbers."""
-    import torch
-
     for x in torch.utils._pytree.tree_leaves(inputs):
         if isinstance(x, (str, bytes)):
             raise ModelError(

@@ -11,6 +11,7 @@ from typing import Any
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.program import why_not
 from loopwright.graph.importers.torch.quiet import decomposed, fake_tensors_quiet
+from loopwright.packages import aten, functional, torch
 
 
 def in_parts(program: Any) -> Any:
@@ -34,8 +35,6 @@ def has_layers(program: Any) -> bool:
 
 
 def _parts() -> dict[Any, Any]:
-    from torch.ops import aten
-
     return {
         aten._transformer_encoder_layer_fwd.default: _encoder_layer,
         aten._native_multi_head_attention.default: _attention,
@@ -64,8 +63,6 @@ def _encoder_layer(  # noqa: PLR0913 - torch's own signature
     mask: Any = None,
     mask_type: int | None = None,
 ) -> Any:
-    import torch.nn.functional as F  # noqa: N812
-
     def attended(x: Any) -> Any:
         weights = qkv_weight, qkv_bias, proj_weight, proj_bias
         return _attention(x, x, x, embed_dim, num_heads, *weights, mask=mask, mask_type=mask_type)[
@@ -73,15 +70,15 @@ def _encoder_layer(  # noqa: PLR0913 - torch's own signature
         ]
 
     def fed_forward(x: Any) -> Any:
-        hidden = F.linear(x, ffn_weight_1, ffn_bias_1)
-        hidden = F.gelu(hidden) if use_gelu else F.relu(hidden)
-        return F.linear(hidden, ffn_weight_2, ffn_bias_2)
+        hidden = functional.linear(x, ffn_weight_1, ffn_bias_1)
+        hidden = functional.gelu(hidden) if use_gelu else functional.relu(hidden)
+        return functional.linear(hidden, ffn_weight_2, ffn_bias_2)
 
     def first(x: Any) -> Any:
-        return F.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
+        return functional.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
 
     def second(x: Any) -> Any:
-        return F.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
+        return functional.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
 
     if norm_first:
         src = src + attended(first(src))
@@ -105,14 +102,11 @@ def _attention(  # noqa: PLR0913 - torch's own signature
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Any, Any]:
-    import torch
-    import torch.nn.functional as F  # noqa: N812
-
     if query is key and key is value:
-        whole = F.linear(query, qkv_weight, qkv_bias).chunk(3, dim=-1)
+        whole = functional.linear(query, qkv_weight, qkv_bias).chunk(3, dim=-1)
     else:
         parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
-        whole = [F.linear(x, w, b) for x, w, b in parts]
+        whole = [functional.linear(x, w, b) for x, w, b in parts]
     q, k, v = (x.unflatten(-1, (num_head, -1)).transpose(1, 2) for x in whole)
     wide = torch.promote_types(q.dtype, torch.float32)  # of halves: scores may be beyond these
     scores = q.to(wide) @ k.to(wide).transpose(-2, -1) / (embed_dim // num_head) ** 0.5
@@ -122,7 +116,7 @@ def _attention(  # noqa: PLR0913 - torch's own signature
             left_out = left_out[:, None, None, :]
         scores = scores.masked_fill(left_out, -torch.inf)  # NaN where all are, as torch has it
     weights = scores.softmax(-1).to(v.dtype)
-    result = F.linear((weights @ v).transpose(1, 2).flatten(2), proj_weight, proj_bias)
+    result = functional.linear((weights @ v).transpose(1, 2).flatten(2), proj_weight, proj_bias)
     if not need_weights:
         return result, query.new_empty(0)
     return result, weights.mean(1) if average_attn_weights else weights

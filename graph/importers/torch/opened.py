@@ -12,6 +12,7 @@ from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.torch.operators import experts, statistics, windows
 from loopwright.graph.importers.torch.operators.paddings import padded
 from loopwright.graph.importers.torch.recurrences import step_by_step, whole_recurrences
+from loopwright.packages import functional, torch
 
 _OF_BAGS = 2
 """Axes of indices that come in bags of one length."""
@@ -19,16 +20,13 @@ _OF_BAGS = 2
 
 def for_all_sizes() -> Any:
     """A mode of torch in which these functions are replaced."""
-    import torch
-    import torch.nn.functional as F  # noqa: N812
-
     own: dict[Any, Callable[..., Any]] = {
         torch.cdist: _distances,
         torch.linspace: _linspace,
-        F.embedding_bag: _embedding_bag,
+        functional.embedding_bag: _embedding_bag,
         torch.max_pool1d: _max_pool1d,
-        F.max_pool1d: _max_pool1d,
-        F.pad: padded,
+        functional.max_pool1d: _max_pool1d,
+        functional.pad: padded,
         torch.chunk: _chunk,
         torch.Tensor.chunk: _chunk,
         **dict.fromkeys((torch.split, torch.Tensor.split), _split),
@@ -62,8 +60,6 @@ def masks_as_given() -> Iterator[None]:
 
 
 def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
-    import torch
-
     class Replacing(torch.overrides.TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -74,22 +70,20 @@ def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
 
 
 def _at_any_size() -> Mapping[Any, Callable[..., Any]]:
-    import torch.nn.functional as F  # noqa: N812
-
-    own = {F.affine_grid: _affine_grid, **_pools()}
+    own = {functional.affine_grid: _affine_grid, **_pools()}
     return {**own, **experts.replaced(), **statistics.replaced(), **windows.replaced()}
 
 
 def _pools() -> Mapping[Any, Callable[..., Any]]:
     """What each adaptive pool is traced as."""
-    import torch.nn.functional as F  # noqa: N812
-
     found: dict[Any, Callable[..., Any]] = {}
     for rank in (1, 2, 3):
-        mean, most = (getattr(F, f"adaptive_{kind}_pool{rank}d") for kind in ("avg", "max"))
+        mean, most = (
+            getattr(functional, f"adaptive_{kind}_pool{rank}d") for kind in ("avg", "max")
+        )
         found[mean] = functools.partial(_adaptive_pool, mean, rank, True)
         found[most] = functools.partial(_adaptive_pool, most, rank, False)
-        placed = getattr(F, f"adaptive_max_pool{rank}d_with_indices")
+        placed = getattr(functional, f"adaptive_max_pool{rank}d_with_indices")
         found[placed] = functools.partial(_placed_pool, found[most])
     return found
 
@@ -101,8 +95,6 @@ def _placed_pool(pool: Callable[..., Any], x: Any, output_size: Any, *_: Any, **
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:
     """Numbers at equal distances, counted from the nearer end, as torch does."""
-    import torch
-
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if isinstance(steps, int) or dtype not in (torch.float32, torch.float64):
         return torch.linspace(start, end, steps, dtype=dtype, **options)
@@ -115,10 +107,8 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options:
 def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = None) -> Any:
     """Places in an image, from -1 to 1 along each axis, turned and moved by a matrix. Torch traces
     an axis of one place as a change in place."""
-    import torch
-
     if all(isinstance(n, int) and n > 1 for n in size[2:]):
-        return torch.nn.functional.affine_grid(theta, size, align_corners)
+        return functional.affine_grid(theta, size, align_corners)
     spatial = size[2:]
     own = theta.reshape(theta.shape[0], *(1,) * len(spatial), *theta.shape[1:])
     grid = own[..., -1]
@@ -133,13 +123,11 @@ def _affine_grid(theta: Any, size: Sequence[Any], align_corners: bool | None = N
 
 def _embedding_bag(input: Any, weight: Any, offsets: Any = None, **words: Any) -> Any:
     """The sum, mean or maximum of as many rows in each bag; others as torch has them."""
-    import torch.nn.functional as F  # noqa: N812
-
     mode, scales = words.get("mode", "mean"), words.get("per_sample_weights")
     changing = any(words.get(name) is not None for name in ("max_norm", "padding_idx"))
     if input.ndim != _OF_BAGS or offsets is not None or changing:
-        return F.embedding_bag(input, weight, offsets, **words)
-    rows = F.embedding(input, weight)
+        return functional.embedding_bag(input, weight, offsets, **words)
+    rows = functional.embedding(input, weight)
     rows = rows if scales is None else rows * scales.unsqueeze(-1)
     return rows.amax(1) if mode == "max" else getattr(rows, mode)(1)
 
@@ -147,16 +135,12 @@ def _embedding_bag(input: Any, weight: Any, offsets: Any = None, **words: Any) -
 def _distances(x: Any, y: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
     """The distances of all pairs of rows, in one way for any number of rows: torch takes products
     of matrices where there are many."""
-    import torch
-
     return torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
 
 
 def _chunk(x: Any, chunks: Any, dim: int = 0) -> Any:
     """So many parts of an axis as are asked for. Torch makes fewer at some sizes, which the error
     names."""
-    import torch
-
     n = x.shape[dim]
     if isinstance(n, int) or not isinstance(chunks, int):
         return torch.chunk(x, chunks, dim)
@@ -196,8 +180,6 @@ def _known_count(what: str, count: Any) -> int:
 
 def _tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> Any:
     """Parts of an axis, the first ones longer by an element where the size is no multiple."""
-    import torch
-
     n, count = x.shape[dim], indices_or_sections
     if isinstance(n, int) or not isinstance(count, int):
         return torch.tensor_split(x, count, dim)
@@ -221,14 +203,13 @@ def _max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """A pool over one axis as one over two, of which torch counts the windows at any size."""
-    import torch.nn.functional as F  # noqa: N812
 
     def pair(before: int, n: Any) -> tuple[int, int]:
         return before, n[0] if hasattr(n, "__len__") else n
 
     steps = pair(1, kernel_size if stride is None or stride == () else stride)
     window = pair(1, kernel_size), steps, pair(0, padding), pair(1, dilation)
-    made = F.max_pool2d(x.unsqueeze(-2), *window, ceil_mode, return_indices)
+    made = functional.max_pool2d(x.unsqueeze(-2), *window, ceil_mode, return_indices)
     return tuple(y.squeeze(-2) for y in made) if return_indices else made.squeeze(-2)
 
 
@@ -263,8 +244,6 @@ def _adaptive_pool(
 
 def _pooled(x: Any, axis: int, count: Any, is_mean: bool) -> Any:
     """`count` windows along an axis, of which neighbors may overlap in an element."""
-    import torch
-
     size, behind = x.shape[axis], (1,) * (-1 - axis)
     window, place = torch.arange(count)[:, None], torch.arange(size)
     length = place + place.flip(0) + 1  # the size, in each place

@@ -33,6 +33,7 @@ from loopwright.graph.importers.torch.inputs import (
 )
 from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes, masks_as_given
 from loopwright.graph.importers.torch.quiet import fake_tensors_quiet, suggesting, without_graph
+from loopwright.packages import torch
 
 _FIXING = re.compile(
     r"Constraints violated|Specializations|inconsistent min|specialized it"
@@ -129,10 +130,10 @@ def structure_of(program: Any) -> Callable[[Sequence[Any]], Any] | None:
 
 
 def _nested(spec: Any, tensors: Sequence[bool], outputs: Sequence[Any]) -> Any:
-    from torch.utils import _pytree
-
     left = iter(outputs)
-    return _pytree.tree_unflatten([next(left) if tensor else None for tensor in tensors], spec)
+    return torch.utils._pytree.tree_unflatten(
+        [next(left) if tensor else None for tensor in tensors], spec
+    )
 
 
 def _closed(program: Any, inputs: Inputs) -> Any:
@@ -181,8 +182,6 @@ def inferring(module: Any) -> Iterator[None]:
 
 def _traced(module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None = None) -> Any:
     """Program that torch.export makes of a module for inputs of these shapes."""
-    import torch
-
     check_several(inputs)
     check_numbers((inputs, words))
     try:
@@ -212,8 +211,6 @@ def _traced_open(
     module: Any, inputs: Sequence[Any], words: Mapping[str, Any] | None = None
 ) -> Any:
     """The same for inputs among which tensors of the notation stand for all sizes of theirs."""
-    import torch
-
     axes = _OpenAxes()
     check_several(inputs)
     check_numbers((inputs, words))
@@ -276,8 +273,6 @@ class _OpenAxes:
     def _bound(self, size: Size, name: str) -> Any:
         """A dim of torch's. It knows what is `a*n + b` of another one; sums and quotients have
         bounds of their own, and their relation to others is asserted."""
-        import torch
-
         low, high = size.span()
         line = size.line()
         if line is not None and name != line[0].name and line[1] > 0:
@@ -318,8 +313,6 @@ def why_not(error: Exception) -> str:
 
 def _place(error: Exception) -> str:
     """The line of the user's at which torch has failed, if there is one."""
-    import torch
-
     others = (Path(torch.__file__).parent, Path(__file__).parents[3])
     for at in reversed(traceback.extract_tb(error.__traceback__)):
         if not at.filename.startswith(("<", *(f"{folder}/" for folder in others))):
@@ -337,8 +330,6 @@ def _of_numbers(leaves: Sequence[Any]) -> str:
 
 def _export(*args: Any, **how: Any) -> Any:
     """The program that torch.export makes."""
-    import torch
-
     with fake_tensors_quiet(), without_graph(), warnings.catch_warnings():
         # nn.LSTM keeps its weights in a list, too, and others keep what they have computed
         warnings.filterwarnings("ignore", "The tensor attribute")
@@ -347,8 +338,6 @@ def _export(*args: Any, **how: Any) -> Any:
 
 def as_torch(x: Any) -> Any:
     """A tensor of torch's for an input of any kind; None stays None."""
-    import torch
-
     if isinstance(x, np.ndarray):  # torch knows no negative strides
         return torch.as_tensor(np.ascontiguousarray(x).reshape(x.shape))
     if isinstance(x, Tensor):
@@ -360,8 +349,6 @@ def as_torch(x: Any) -> Any:
 
 def example_of(x: Tensor, shape: Sequence[int], whole: int = 0) -> Any:
     """A tensor of torch's in place of one of the notation; an integer of it is `whole`."""
-    import torch
-
     dtype = getattr(torch, str(x.dtype))
     if dtype == torch.bool:  # masks that leave out everything, or nothing, tell little
         return torch.as_tensor(np.random.default_rng(0).random(shape) < _SHARE)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from loopwright.packages import aten, torch
+
 
 def promote(graph: Any, node: Any) -> None:
     """Cast integers, and floats of fewer digits, to the type that a node computes in."""
-    import torch
-
     wanted = _computed_in(node)
     if wanted is None:
         return
@@ -30,9 +30,6 @@ def promote(graph: Any, node: Any) -> None:
 
 def _computed_in(node: Any) -> Any:
     """The type of an operator of elements; None for what tests or chooses them, or is another."""
-    import torch
-    from torch.ops import aten
-
     packet = getattr(node.target, "overloadpacket", None)
     no_tags = packet in (aten.ldexp, aten.rsub) or str(packet).startswith("aten.special_")
     if not no_tags and torch.Tag.pointwise not in getattr(node.target, "tags", ()):

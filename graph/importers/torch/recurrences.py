@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.operators.parts import opset, whole
+from loopwright.graph.importers.torch.operators.parts import op, whole
+from loopwright.packages import functional, torch
 
 _GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 """The places of ONNX's gates among torch's, by torch's function: i, o, f and g of an LSTM among
@@ -22,25 +23,18 @@ i, f, g and o; z, r and n of a GRU among r, z and n."""
 def whole_recurrences() -> dict[Any, Callable[..., Any]]:
     """What traces a recurrence as an operator of ours, by torch's function. One that ONNX has no
     operator for raises `ModelError`."""
-    import torch
-
     packing = {torch._VF._pack_padded_sequence: _packed}
     return packing | {f: functools.partial(_called, op) for f, op in _operators().items()}
 
 
 def step_by_step() -> dict[Any, Callable[..., Any]]:
     """What traces recurrences of fixed lengths that ONNX has no operator for."""
-    import torch
-
     return {torch.lstm: _by_steps}
 
 
 def _by_steps(x: Any, hx: Any, *rest: Any) -> Any:
     """An LSTM that projects its states, forwards and backwards, layer by layer; others as torch
     has them."""
-    import torch
-    from torch.nn.functional import linear
-
     if not isinstance(rest[1], bool) or hx[0].shape[-1] == hx[1].shape[-1]:
         return torch.lstm(x, hx, *rest)
     params, has_biases, layers, dropout, train, bidirectional, batch_first = rest
@@ -55,13 +49,13 @@ def _by_steps(x: Any, hx: Any, *rest: Any) -> Any:
             at = len(ends)
             w, r, *biases, project = params[at * count : (at + 1) * count]
             of_input, of_state = biases if has_biases else (None, None)
-            hidden, cell, steps = hx[0][at], hx[1][at], linear(x, w, of_input).unbind()
+            hidden, cell, steps = hx[0][at], hx[1][at], functional.linear(x, w, of_input).unbind()
             rows = list[Any]()
             for step in reversed(steps) if way else steps:
-                gates = (step + linear(hidden, r, of_state)).chunk(4, -1)
+                gates = (step + functional.linear(hidden, r, of_state)).chunk(4, -1)
                 i, f, o = (gates[k].sigmoid() for k in (0, 1, 3))
                 cell = f * cell + i * gates[2].tanh()
-                hidden = linear(o * cell.tanh(), project)
+                hidden = functional.linear(o * cell.tanh(), project)
                 rows.append(hidden)
             made.append(torch.stack(rows[::-1] if way else rows))
             ends.append((hidden, cell))
@@ -71,8 +65,6 @@ def _by_steps(x: Any, hx: Any, *rest: Any) -> Any:
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make ONNX operators of a call, by our operator."""
-    import torch
-
     _operators()
     own = torch.ops.loopwright
     return {getattr(own, name).default: functools.partial(_translated, name) for name in _GATES}
@@ -81,8 +73,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
 @functools.cache
 def _operators() -> Mapping[Any, Callable[..., Any]]:
     """Our operators, by the functions of torch that they compute and have the arguments of."""
-    import torch
-
     rest = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train"
     made: dict[Any, Any] = {}
     for name in _GATES:
@@ -163,7 +153,7 @@ def _translated(  # noqa: PLR0913 - torch's own signature
     bidirectional: bool,
 ) -> tuple[Any, ...]:
     """One ONNX operator for each layer, and the last states of all layers together."""
-    op, starts = opset(), _listed(hx)
+    starts = _listed(hx)
     ways, hidden = (2 if bidirectional else 1), params[1].shape[-1]
     how: dict[str, Any] = {"linear_before_reset": 1} if name == "gru" else {}
     if name.startswith("rnn"):

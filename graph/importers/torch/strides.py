@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loopwright.graph.errors import ModelError
+from loopwright.packages import aten
 
 
 def read_in_order(graph: Any, node: Any) -> None:
@@ -12,8 +13,6 @@ def read_in_order(graph: Any, node: Any) -> None:
 
     Raises `ModelError` for a view that has gaps, or that begins behind what is read.
     """
-    from torch.ops import aten
-
     if node.target is not aten.as_strided.default:
         return
     source, size, stride, *rest = node.args

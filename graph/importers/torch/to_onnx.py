@@ -20,7 +20,7 @@ from loopwright.graph.importers.torch.layers import in_parts
 from loopwright.graph.importers.torch.operators.scans import name_scans
 from loopwright.graph.importers.torch.quiet import quiet
 from loopwright.graph.importers.torch.translations import translations
-from loopwright.packages import optional
+from loopwright.packages import aten, optional, torch
 
 _WITHOUT = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'")
 """The exporter's words for an operator that it does not know, after the name of its family."""
@@ -51,7 +51,6 @@ def onnx_of(program: Any) -> Any:
 
 
 def _to_onnx(program: Any) -> Any:
-    import torch
     from onnx_ir.passes.common import NameFixPass
     from onnxscript import optimizer
 
@@ -91,8 +90,6 @@ def _read_functions_once() -> None:
 def _reshaping(program: Any) -> Iterator[None]:
     """Let the views of a program be reshapes for a while: when the exporter takes a program apart,
     results may have other strides than they had when it was traced."""
-    from torch.ops import aten
-
     views = [n for n in program.graph.nodes if n.target is aten.view.default]
     for node in views:
         node.target = aten.reshape.default

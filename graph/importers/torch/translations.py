@@ -27,6 +27,8 @@ from loopwright.graph.importers.torch.operators import (
     statistics,
     windows,
 )
+from loopwright.graph.importers.torch.operators.parts import op
+from loopwright.packages import aten, onnx, torch
 
 _STACKS = ("column_", "d", "h", "v")
 """Kinds of stacks, of which the exporter has loops over sequences."""
@@ -34,14 +36,12 @@ _STACKS = ("column_", "d", "h", "v")
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     products = {
         aten.addbmm.default: ("aten_addbmm", _summed_products),
-        aten.addmm.default: ("aten_addmm", _product),
-        aten.addmv.default: ("aten_addmv", _product),
-        aten.addr.default: ("aten_addr", _outer_product),
-        aten.baddbmm.default: ("aten_baddbmm", _product),
+        aten.addmm.default: ("aten_addmm", op.MatMul),
+        aten.addmv.default: ("aten_addmv", op.MatMul),
+        aten.addr.default: ("aten_addr", lambda a, b: op.Mul(op.Unsqueeze(a, parts.whole(1)), b)),
+        aten.baddbmm.default: ("aten_baddbmm", op.MatMul),
     }
     return {
         operator.floordiv: _floor_divided,
@@ -64,9 +64,10 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.special_log_softmax.default: _in_type("LogSoftmax"),
         aten.special_softmax.default: _in_type("Softmax"),
         aten.linspace.default: parts.exactly("aten_linspace"),
-        aten.log_sigmoid.default: _log_sigmoid,
-        aten.cummax.default: scans.cumulative_maximum,
-        aten.cummin.default: scans.cumulative_minimum,
+        # The logarithm of a sigmoid that is 0 would be infinite.
+        aten.log_sigmoid.default: lambda x: op.Neg(op.Softplus(op.Neg(x))),
+        aten.cummax.default: lambda x, dim: scans.extreme("CumMax", x, dim),
+        aten.cummin.default: lambda x, dim: scans.extreme("CumMin", x, dim),
         aten.cumprod.default: scans.cumulative_product,
         aten.diagonal.default: places.diagonal,
         aten.diagonal_copy.default: places.diagonal,
@@ -108,7 +109,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def _floor_divided(x: Any, y: Any) -> Any:
     """A quotient of sizes, as of `-(-n // 8)`: the exporter's rounds negative ones to zero."""
-    op = parts.opset()
     x, y = (op.Constant(value_int=n) if isinstance(n, int) else n for n in (x, y))
     return op.Div(op.Sub(x, op.Mod(x, y)), y)
 
@@ -116,12 +116,11 @@ def _floor_divided(x: Any, y: Any) -> Any:
 def _by_size(of_number: str, of_tensor: str) -> Callable[..., Any]:
     """A function of a tensor and a number: what the exporter has for one that is known, and for a
     size what it has for two tensors."""
-    from onnxscript.function_libs.torch_lib.ops import core
 
     def made(x: Any, y: Any) -> Any:
         if isinstance(y, (int, float)):
-            return getattr(core, of_number)(x, y)
-        return getattr(core, of_tensor)(x, parts.opset().CastLike(y, x))
+            return parts.own(of_number)(x, y)
+        return parts.own(of_tensor)(x, op.CastLike(y, x))
 
     return made
 
@@ -136,22 +135,18 @@ def _cross_entropy(
 ) -> Any:
     """A loss of classes. ONNX has none of smooth labels, nor of one sample: the exporter takes the
     operator's parts where a function says that it is not implemented."""
-    from onnxscript.function_libs.torch_lib.ops import nn
-
     smoothing = options[3] if len(options) > 3 else label_smoothing
     if smoothing or not target.dtype.is_integer() or len(x.shape) == 1:
         raise NotImplementedError("ONNX has no cross entropy of smooth labels, nor of one sample")
-    return nn.aten_cross_entropy_loss(x, target, *options, **named)
+    return parts.own("aten_cross_entropy_loss")(x, target, *options, **named)
 
 
 def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """A product plus a bias. The exporter has two operators for one of more than two axes, which
     would round halves twice."""
-    from onnxscript.function_libs.torch_lib.ops import nn
-
     if bias is None or len(x.shape) == 2 or x.dtype not in parts.HALVES:
-        return nn.aten_linear(x, weight, bias)
-    return scans.named("Linear", parts.opset().Gemm(x, weight, bias, transB=1))
+        return parts.own("aten_linear")(x, weight, bias)
+    return scans.named("Linear", op.Gemm(x, weight, bias, transB=1))
 
 
 def _plus(name: str, product: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,41 +156,28 @@ def _plus(name: str, product: Callable[..., Any]) -> Callable[..., Any]:
         if x.dtype != parts.DOUBLE and beta != 0:
             return parts.own(name)(x, a, b, beta=beta, alpha=alpha)
         result = parts.scaled(product(a, b), alpha)
-        return parts.opset().Add(parts.scaled(x, beta), result) if beta else result
+        return op.Add(parts.scaled(x, beta), result) if beta else result
 
     return added
 
 
-def _product(a: Any, b: Any) -> Any:
-    return parts.opset().MatMul(a, b)
-
-
 def _summed_products(a: Any, b: Any) -> Any:
-    op = parts.opset()
     return op.ReduceSum(op.MatMul(a, b), parts.whole(0), keepdims=0)
-
-
-def _outer_product(a: Any, b: Any) -> Any:
-    op = parts.opset()
-    return op.Mul(op.Unsqueeze(a, parts.whole(1)), b)
 
 
 def _range(*ends: Any, dtype: Any = -1, **_: Any) -> Any:
     """Numbers in equal steps: known floats are those that torch computes, in float64."""
-    import torch
-    from onnxscript.function_libs.torch_lib.ops import core
-
     if any(isinstance(n, float) for n in ends) and all(isinstance(n, (int, float)) for n in ends):
         numbers = parts.array(torch.arange(*ends, dtype=torch.float64).numpy())
         kind = parts.FLOAT if dtype in (None, -1) else dtype
-        return parts.opset().Cast(numbers, to=kind)
-    own = core.aten_arange_start_step if len(ends) > 2 else core.aten_arange_start
+        return op.Cast(numbers, to=kind)
+    own = parts.own("aten_arange_start_step" if len(ends) > 2 else "aten_arange_start")
     return own(*ends, dtype=dtype)
 
 
 def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
     """Parts of an axis, of known or of open sizes."""
-    op, along, start, pieces = parts.opset(), parts.whole(dim), parts.whole(0), []
+    along, start, pieces = parts.whole(dim), parts.whole(0), []
     for size in sizes:
         own = parts.whole(size) if isinstance(size, int) else op.Reshape(size, parts.whole(-1))
         end = op.Add(start, own)
@@ -206,7 +188,7 @@ def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
 
 def _squeezed(x: Any, dims: Any) -> Any:
     """A tensor without those of some axes that have one element: an open one may have more."""
-    op, rank = parts.opset(), len(x.shape)
+    rank = len(x.shape)
     axes = sorted({d % rank for d in dims}) if rank else []
     ones = [d for d in axes if x.shape[d] == 1 or not isinstance(x.shape[d], int)]
     return scans.named("Squeeze", op.Squeeze(x, parts.whole(*ones))) if ones else op.Identity(x)
@@ -216,7 +198,7 @@ def _in_type(name: str) -> Callable[..., Any]:
     """A function along an axis, of the type that is asked for: it computes in that one."""
 
     def made(x: Any, dim: int, dtype: Any = None) -> Any:
-        op, rank = parts.opset(), len(x.shape)
+        rank = len(x.shape)
         x = x if dtype in (None, -1) else op.Cast(x, to=dtype)
         if rank:
             return getattr(op, name)(x, axis=dim)
@@ -229,7 +211,6 @@ def _in_type(name: str) -> Callable[..., Any]:
 
 def _reduced(name: str, x: Any, dim: Any, keepdim: bool) -> Any:
     """A reduction along some axes, or, where none is said, of all."""
-    op = parts.opset()
     axes = [dim] if isinstance(dim, int) else list(dim)
     along = (op.Constant(value_ints=axes),) if axes else ()
     return getattr(op, name)(x, *along, keepdims=int(keepdim))
@@ -241,7 +222,6 @@ def _place(name: str) -> Callable[..., Any]:
     def found(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         if dim is not None or not keepdim or not x.shape:
             return parts.own(f"aten_{name.lower()}")(x, dim, keepdim)
-        op = parts.opset()
         place = getattr(op, name)(op.Reshape(x, parts.whole(-1)), axis=0, keepdims=1)
         return op.Reshape(place, parts.whole(*[1] * len(x.shape)))
 
@@ -250,23 +230,14 @@ def _place(name: str) -> Callable[..., Any]:
 
 def _without_nan(name: str, x: Any, y: Any) -> Any:
     """The larger or smaller of two numbers, one of them where the other is NaN."""
-    op = parts.opset()
     if not x.dtype.is_floating_point():
         return parts.own(f"aten_{name.lower()}imum")(x, y)
     return op.Where(op.IsNaN(x), y, op.Where(op.IsNaN(y), x, getattr(op, name)(x, y)))
 
 
-def _log_sigmoid(x: Any) -> Any:
-    """Minus the softplus of minus x: the logarithm of a sigmoid that is 0 would be infinite."""
-    from onnxscript import opset18 as op
-
-    return op.Neg(op.Softplus(op.Neg(x)))
-
-
 def _from_other(x: Any, other: Any, alpha: Any = 1) -> Any:
     """A number or tensor minus a tensor: the exporter has calls that are none where types differ,
     and rounds factors."""
-    op = parts.opset()
     if isinstance(other, float) and x.dtype.name.startswith(("INT", "UINT")):
         x = op.Cast(x, to=parts.FLOAT)
     less = x if alpha == 1 else op.Mul(x, parts.like(alpha, x))
@@ -288,9 +259,6 @@ def _attention(
 
     Heads that share keys and values become more queries of one head.
     """
-    import onnx
-
-    op = parts.opset()
     rows, size = query.shape[-2:]
     keys = key.shape[-2]
     lead = list(query.shape[:-2])

@@ -88,27 +88,18 @@ class Network:
 
     def built(self, policy: str) -> TunedModel:
         """The network compiled by the records there are."""
-        from loopwright.graph.compile.model import TunedModel
-
         self._check_closed()
-        made = self._built(policy)
-        assert isinstance(made, TunedModel)  # as of all ONNX files
+        made: TunedModel = self._built(policy)  # as all ONNX files become
         return made
 
     def placed(self, policy: str, targets: Sequence[str]) -> PlacedModel:
         """The network on two devices, compiled by the records there are."""
-        from loopwright.graph.placed.model import PlacedModel
-
-        made = self._built(policy, targets)
-        assert isinstance(made, PlacedModel), "there are targets"
+        made: PlacedModel = self._built(policy, targets)
         return made
 
     def built_open(self, policy: str) -> OpenModel:
         """The network of open axes, compiled by the records there are."""
-        from loopwright.graph.open.model import OpenModel
-
-        made = self._built(policy)
-        assert isinstance(made, OpenModel), "there are dims"
+        made: OpenModel = self._built(policy)
         return made
 
     def _built(self, policy: str, targets: Sequence[str] | None = None) -> Any:
@@ -121,17 +112,18 @@ class Network:
             return build_model(
                 self.source,
                 self.inputs,
-                threads=self.threads,
                 records=self.store,
                 policy=policy,
                 name=self.path.stem,
-                layout=self.layout,
-                check=self.check,
-                numerics=self.numerics,
-                sparse=self.sparse,
-                dims=self.bounds,
                 targets=targets,
+                **self.how,
             )
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Options of `lw.build_model` and `lw.tune_model`."""
+        names = ("threads", "layout", "check", "numerics", "sparse")
+        return {name: getattr(self, name) for name in names} | {"dims": self.bounds}
 
     @property
     def inputs(self) -> dict[str, Any] | None:
@@ -202,12 +194,8 @@ class Network:
     def tune_command(self, targets: Sequence[str] | None = None) -> str:
         """The command that makes missing records."""
         words = ["loopwright", "tune-model", str(self.path)]
-        for shape in self.shapes:
-            words += ["--shape", shape]
-        for value in self.values:
-            words += ["--value", value]
-        for bounds in self.dims:
-            words += ["--dim", bounds]
+        several = {"--shape": self.shapes, "--value": self.values, "--dim": self.dims}
+        words += [word for name, each in several.items() for text in each for word in (name, text)]
         if self.threads is not None:
             words += ["--threads", str(self.threads)]
         if self.records != STORE:

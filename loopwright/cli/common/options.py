@@ -46,7 +46,8 @@ def choice(*names: str, among: Iterable[str], default: str, help: str) -> Callab
 
 FILE = File()
 EXISTING = File(exists=True)
-RECORDS = click.option(
+records_option = functools.partial(
+    click.option,
     "--records",
     type=Store(),
     default=STORE,
@@ -54,6 +55,7 @@ RECORDS = click.option(
     metavar="FILE|URL",
     help="The record store: a file, or postgresql://user@host/database.",
 )
+RECORDS = records_option()
 THREADS = click.option(
     "--threads", type=click.IntRange(1), help="Threads of the program; all if not given."
 )

@@ -25,6 +25,7 @@ from loopwright.explore.result import Peer
 from loopwright.explore.significance import FEWEST, Ratio, doubt, ratio
 from loopwright.measure.machine import Neighbours
 from loopwright.measure.timing import Timer, Timing, in_rounds, typical
+from loopwright.packages import torch
 
 if TYPE_CHECKING:
     from loopwright.codegen.library.library import Library
@@ -149,8 +150,6 @@ def _call(request: Request, name: str, threads: int) -> Callable[[], object]:
     arguments = _arrays(request, inputs)
     if name == "numpy":
         return lambda: _NUMPY[request.name](arguments)
-    import torch
-
     torch.set_num_threads(threads)
     for n, a in arguments.items():
         arguments[n] = torch.from_numpy(a) if isinstance(a, np.ndarray) else a

@@ -24,6 +24,7 @@ from loopwright.schedule.program.nest import Nest, extent, fresh, stride
 from loopwright.schedule.program.padding import box
 from loopwright.schedule.program.plan import TileOrigin
 from loopwright.schedule.rewrites.bilinear.matrices import Bilinear, bilinear
+from loopwright.schedule.rewrites.cache_read import factors
 from loopwright.schedule.rewrites.heuristics import BILINEAR
 
 
@@ -152,16 +153,13 @@ class Convolution:
     @staticmethod
     def of(nest: Nest, results: int, known: frozenset[str], taken: set[str]) -> Convolution | None:
         """The nest as a convolution; None if it is none that gains."""
-        x = nest.body
-        if nest.reducer != "sum" or not isinstance(x, Binary) or x.op != "mul":
-            return None
-        for data, weight in ((x.x, x.y), (x.y, x.x)):
-            if isinstance(data, Read) and isinstance(weight, Read):
-                windows = tuple(_windows(nest, data, weight, results))[-BILINEAR.window_axes :]
-                made = Convolution(nest, data, weight, windows, taken)
-                ahead = weight.tensor.name in known and data.tensor.name not in known
-                if windows and ahead and made._gains(data, weight):
-                    return made
+        sides = factors(nest)
+        for data, weight in (sides, sides[::-1]) if len(sides) == 2 else ():
+            windows = tuple(_windows(nest, data, weight, results))[-BILINEAR.window_axes :]
+            made = Convolution(nest, data, weight, windows, taken)
+            ahead = weight.tensor.name in known and data.tensor.name not in known
+            if windows and ahead and made._gains(data, weight):
+                return made
         return None
 
     def _gains(self, data: Read, weight: Read) -> bool:

@@ -346,15 +346,12 @@ class _Product:
         split = Lanes(axes[-1:])
         rest = [placed(a, split.values) for a in axes]
 
-        def source(number: Place) -> Expr:
-            return Read(m, (*number, *rest))
-
         def write(block: Place, value: Expr) -> tuple[Place, Expr]:
             values = self._at(at, block, self.rows, self.columns)
             lanes = {a: placed(p.affine(), split.values) for a, p in values.items()}
             return written(self.nest, value, {**split.values, **lanes})
 
-        transform = Transform(self.nest.out, source, write)
+        transform = Transform(self.nest.out, lambda number: Read(m, (*number, *rest)), write)
         return self._transformed(ALGORITHM.outer, transform, split, axes[:-1], bases, names)
 
     def _transformed(

@@ -79,13 +79,13 @@ def _multi_head(call: Call) -> list[Value]:
 def heads(call: Call, x: Value, count: int) -> Value:
     """`[sample, place, channel]` as `[sample, head, place, channel of the head]`."""
     batch, length, size = shape_of(x)
-    return transposed(call, reshaped(call, x, (batch, length, count, size // count)), (0, 2, 1, 3))
+    return transposed(reshaped(call, x, (batch, length, count, size // count)), (0, 2, 1, 3))
 
 
 def joined_heads(call: Call, x: Value) -> Value:
     """The inverse of `heads`."""
     batch, count, length, size = shape_of(x)
-    return reshaped(call, transposed(call, x, (0, 2, 1, 3)), (batch, length, count * size))
+    return reshaped(call, transposed(x, (0, 2, 1, 3)), (batch, length, count * size))
 
 
 def _attended(call: Call, sides: Sequence[Value], mask: int) -> Value:
@@ -95,7 +95,7 @@ def _attended(call: Call, sides: Sequence[Value], mask: int) -> Value:
     batch, _, length, size = shape_of(queries)
     scale = float(call.get("scale") or 1 / math.sqrt(size))
     wide = sum_type(str(queries.dtype))
-    turned = transposed(call, keys, (0, 1, 3, 2))
+    turned = transposed(keys, (0, 1, 3, 2))
     scores = call.as_tensor(product(call, queries, turned, dtype=wide))
     shape = shape_of(scores)
     hidden = _mask(call, mask, (batch, length, shape[-1]))

@@ -92,7 +92,7 @@ def _group_query(call: Call) -> list[Value]:
     scores = product(
         call,
         reshaped(call, q, (batch, shared, rows, size)),
-        transposed(call, keys, (0, 1, 3, 2)),
+        transposed(keys, (0, 1, 3, 2)),
         dtype=sum_type(str(q.dtype)),
     )
     scored = _scores(call, scores, past, (size, count // shared, length))

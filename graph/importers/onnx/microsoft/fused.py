@@ -24,7 +24,7 @@ def _fused_matmul(call: Call) -> Value:
             order = [*order[1:-1], order[0], order[-1]]
         if call.get(f"trans{side}", 0):
             order[-2:] = order[:-3:-1]
-        sides.append(transposed(call, value, order))
+        sides.append(transposed(value, order))
     alpha, dtype = float(call.get("alpha", 1.0)), call.dtype()
     if alpha == 1:
         return product(call, *sides)

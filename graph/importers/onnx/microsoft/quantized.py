@@ -101,7 +101,7 @@ def _gemm(call: Call) -> Value:
     columns = 0 if call.get("transB", 0) else 1
     b = without_zero(call, b, call.value(5), columns)
     sides = [
-        transposed(call, side, (1, 0)) if call.get(name, 0) else side
+        transposed(side, (1, 0)) if call.get(name, 0) else side
         for side, name in ((a, "transA"), (b, "transB"))
     ]
     values = [call.plus(product(call, *sides), 6), call.value(1), call.value(4)]

@@ -172,7 +172,7 @@ def _scanned(call: Call, inputs: Sequence[Value], count: int) -> list[Value]:
     for value, axis, backward in zip(sequences, axes, back):
         at = call.checked_axis(axis, len(shape_of(value)))
         rest = [d for d in range(len(shape_of(value))) if d != at]
-        rows.append((transposed(call, value, (at, *rest)), bool(backward)))
+        rows.append((transposed(value, (at, *rest)), bool(backward)))
     lengths = sorted({shape_of(value)[0] for value, _ in rows})
     if len(lengths) > 1:
         raise call.unsupported(f"its sequences have {lengths} rows; they have as many each")
@@ -191,7 +191,7 @@ def _placed(call: Call, value: Value, axis: int) -> Value:
     """The first axis in another place."""
     order = list(range(1, len(shape_of(value))))
     order.insert(call.checked_axis(axis, len(order) + 1), 0)
-    return transposed(call, value, order)
+    return transposed(value, order)
 
 
 def few(call: Call) -> int:

@@ -22,12 +22,6 @@ from loopwright.graph.importers.onnx.operators.shapes import reshaped
 Function = Callable[..., Any]
 
 
-def _table(rules: dict[str, Function]) -> None:
-    """Register functions of elements, with Python's operators and the notation's functions."""
-    for name, rule in rules.items():
-        operator(name)(functools.partial(_each, rule))
-
-
 def _each(rule: Function, call: Call) -> Value:
     return _aligned(call).each(rule)
 
@@ -47,46 +41,48 @@ def within(x: Expr, low: float, high: float) -> Expr:
     return f.min(f.max(x, low), high)
 
 
-_table(
-    {
-        "Add": lambda a, b: a + b,
-        "Sub": lambda a, b: a - b,
-        "Mul": lambda a, b: a * b if a.dtype != "bool" else a & b,
-        "Neg": lambda a: -a,
-        "Exp": f.exp,
-        "Log": f.log,
-        "Sqrt": f.sqrt,
-        "Erf": f.erf,
-        "Floor": f.floor,
-        "Ceil": lambda a: f.ceil(a),
-        "Round": lambda a: f.round(a),
-        "Sign": lambda a: f.sign(a),
-        "Reciprocal": lambda a: 1 / a,
-        "Not": lambda a: ~a,
-        "And": lambda a, b: a & b,
-        "Or": lambda a, b: a | b,
-        "Xor": f.not_equal,
-        "Equal": f.equal,
-        "Less": lambda a, b: a < b,
-        "LessOrEqual": lambda a, b: a <= b,
-        "Greater": lambda a, b: a > b,
-        "GreaterOrEqual": lambda a, b: a >= b,
-        "HardSwish": rounded_once(lambda a: a * within(a * (1 / 6) + 0.5, 0, 1)),
-        "Sin": lambda a: f.sin(a), "Cos": lambda a: f.cos(a), "Tan": lambda a: f.tan(a),
-        "Asin": lambda a: f.asin(a), "Acos": lambda a: f.acos(a), "Atan": lambda a: f.atan(a),
-        "Sinh": lambda a: f.sinh(a), "Cosh": lambda a: f.cosh(a),
-        "Asinh": lambda a: f.asinh(a), "Acosh": lambda a: f.acosh(a),
-        "Atanh": lambda a: f.atanh(a),
-        "IsNaN": lambda a: f.not_equal(a, a),
-        "BitwiseAnd": lambda a, b: a & b,
-        "BitwiseOr": lambda a, b: a | b,
-        "BitwiseXor": lambda a, b: a ^ b,
-        "BitwiseNot": lambda a: ~a,
-        "Sum": rounded_once(lambda *x: functools.reduce(operators.add, x)),
-        "Max": lambda *x: functools.reduce(f.max, x),
-        "Min": lambda *x: functools.reduce(f.min, x),
-    }
-)  # fmt: skip
+_RULES: dict[str, Function] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b if a.dtype != "bool" else a & b,
+    "Neg": lambda a: -a,
+    "Exp": f.exp,
+    "Log": f.log,
+    "Sqrt": f.sqrt,
+    "Erf": f.erf,
+    "Floor": f.floor,
+    "Ceil": lambda a: f.ceil(a),
+    "Round": lambda a: f.round(a),
+    "Sign": lambda a: f.sign(a),
+    "Reciprocal": lambda a: 1 / a,
+    "Not": lambda a: ~a,
+    "And": lambda a, b: a & b,
+    "Or": lambda a, b: a | b,
+    "Xor": f.not_equal,
+    "Equal": f.equal,
+    "Less": lambda a, b: a < b,
+    "LessOrEqual": lambda a, b: a <= b,
+    "Greater": lambda a, b: a > b,
+    "GreaterOrEqual": lambda a, b: a >= b,
+    "HardSwish": rounded_once(lambda a: a * within(a * (1 / 6) + 0.5, 0, 1)),
+    "Sin": lambda a: f.sin(a), "Cos": lambda a: f.cos(a), "Tan": lambda a: f.tan(a),
+    "Asin": lambda a: f.asin(a), "Acos": lambda a: f.acos(a), "Atan": lambda a: f.atan(a),
+    "Sinh": lambda a: f.sinh(a), "Cosh": lambda a: f.cosh(a),
+    "Asinh": lambda a: f.asinh(a), "Acosh": lambda a: f.acosh(a),
+    "Atanh": lambda a: f.atanh(a),
+    "IsNaN": lambda a: f.not_equal(a, a),
+    "BitwiseAnd": lambda a, b: a & b,
+    "BitwiseOr": lambda a, b: a | b,
+    "BitwiseXor": lambda a, b: a ^ b,
+    "BitwiseNot": lambda a: ~a,
+    "Sum": rounded_once(lambda *x: functools.reduce(operators.add, x)),
+    "Max": lambda *x: functools.reduce(f.max, x),
+    "Min": lambda *x: functools.reduce(f.min, x),
+}  # fmt: skip
+"""Functions of elements, by Python's operators and the notation's functions."""
+
+for _name, _rule in _RULES.items():
+    operator(_name)(functools.partial(_each, _rule))
 
 
 @operator("Identity")

@@ -92,11 +92,6 @@ def _scalable(
     return with_bias("matmul", made, call.as_tensor(np.ascontiguousarray(bias)), 1, own)
 
 
-@operator("Gemm")
-def _gemm(call: Call) -> Value:
-    return _scaled_sum(call)
-
-
 def _scaled_sum(call: Call) -> Tensor:
     """`alpha * a @ b + beta * c`, rounded once."""
     alpha, beta = float(call.get("alpha", 1.0)), float(call.get("beta", 1.0))
@@ -105,9 +100,7 @@ def _scaled_sum(call: Call) -> Tensor:
     exact = str(b.dtype) not in HALVES  # which factors of weights would round once more
     if isinstance(b, np.ndarray) and alpha != 1 and b.dtype.kind == "f" and exact:
         b, alpha = (b * alpha).astype(b.dtype), 1.0
-    left = call.as_tensor(
-        transposed(call, a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a
-    )
+    left = call.as_tensor(transposed(a, (1, 0)) if by_rows and isinstance(a, np.ndarray) else a)
     by_rows = by_rows and isinstance(a, Tensor)
     addend = call.value(2) if call.has(2) and beta != 0 else None
     if addend is None and alpha == 1:
@@ -126,6 +119,9 @@ def _scaled_sum(call: Call) -> Tensor:
         return f.cast(x, left.dtype)
 
     return define("gemm", shape_of(made), body)
+
+
+operator("Gemm")(_scaled_sum)
 
 
 @operator(f"{SCANS}:Linear")
@@ -317,9 +313,6 @@ def _eliminated(left: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     def pivot(b: Sequence[Index]) -> Expr:
         return gathered(left, *b, at[tuple(b)], 0)
 
-    def signed(*b: Index) -> Expr:
-        return f.where(f.equal(at[b], 0), pivot(b), -pivot(b))
-
     def rest(*i: Index) -> Expr:
         *b, r, c = i
         # The first row stands where the pivot's row was.
@@ -327,5 +320,5 @@ def _eliminated(left: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         share = gathered(left, *b, row, 0) / f.where(f.equal(pivot(b), 0), 1, pivot(b))
         return gathered(left, *b, row, c + 1) - share * gathered(left, *b, at[tuple(b)], c + 1)
 
-    made = define("pivot", batch, signed)
+    made = define("pivot", batch, lambda *b: f.where(f.equal(at[b], 0), pivot(b), -pivot(b)))
     return made, left if rows == 1 else define("eliminated", (*batch, rows - 1, rows - 1), rest)

@@ -102,7 +102,6 @@ def _at(i: Sequence[Index], axes: Sequence[int]) -> tuple[Any, ...]:
 
 
 def normalized(
-    call: Call,
     x: Tensor,
     axes: Sequence[int],
     epsilon: float,
@@ -143,7 +142,7 @@ def _layer(call: Call, x: Tensor, axis: int, scale: Value, shift: Value | None) 
         y = y * f.cast(call.read(scale, i), y.dtype)
         return y if shift is None else y + f.cast(call.read(shift, i), y.dtype)
 
-    made, mean, by = normalized(call, x, axes, epsilon, after, "layernormalization")
+    made, mean, by = normalized(x, axes, epsilon, after, "layernormalization")
     return [made, mean, by][: len(call.outputs)]
 
 
@@ -187,7 +186,7 @@ def _instance_norm(call: Call) -> Value:
         scale, shift = (f.cast(call.read(call.value(n), (i[1],)), y.dtype) for n in (1, 2))
         return y * scale + shift
 
-    return normalized(call, x, axes, epsilon, after, "instancenormalization")[0]
+    return normalized(x, axes, epsilon, after, "instancenormalization")[0]
 
 
 @operator("GroupNormalization")
@@ -206,7 +205,7 @@ def _group_norm(call: Call) -> Value:
         scale, shift = (f.cast(call.as_tensor(call.value(n))[at], y.dtype) for n in (1, 2))
         return y * scale + shift
 
-    made = normalized(call, own, axes, call.get("epsilon", 1e-5), after, "groupnormalization")[0]
+    made = normalized(own, axes, call.get("epsilon", 1e-5), after, "groupnormalization")[0]
     return reshaped(call, made, shape)
 
 

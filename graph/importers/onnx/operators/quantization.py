@@ -20,7 +20,7 @@ from loopwright.graph.importers.onnx.call import (
     shape_of,
 )
 from loopwright.graph.importers.onnx.operators.elementwise import within
-from loopwright.graph.importers.onnx.operators.reduction import reduce_all
+from loopwright.graph.importers.onnx.operators.reduction import along
 
 
 @operator("QuantizeLinear")
@@ -106,7 +106,9 @@ def rounded(x: Tensor) -> Tensor:
 
 def _range(x: Tensor) -> tuple[Tensor, Tensor]:
     """The scale of 256 steps from the least to the greatest element and 0, and the step of 0."""
-    highest, lowest = (reduce_all(x, op) for op in ("max", "min"))
+    highest, lowest = (
+        along(x, range(len(x.shape or ())), op, keep=False) for op in ("max", "min")
+    )
 
     def width() -> Expr:
         return f.max(highest[()], 0) - f.min(lowest[()], 0)

@@ -50,7 +50,7 @@ class _Direction:
         """The columns of some gates that a state is multiplied by, one array for all steps."""
         if (first, stop) not in self.columns:
             rows = take(call, self.r, 0, np.arange(first, stop))
-            self.columns[first, stop] = transposed(call, rows, (1, 0))
+            self.columns[first, stop] = transposed(rows, (1, 0))
         return self.columns[first, stop]
 
     def product(self, call: Call, x: Value, weights: Value) -> Value:
@@ -63,7 +63,7 @@ def recurrence(call: Call, seen: Callable[[Tensor], Tensor] | None = None) -> li
     them."""
     x = call.value(0)
     if call.get("layout", 0):
-        x = transposed(call, x, (1, 0, 2))
+        x = transposed(x, (1, 0, 2))
     batch = shape_of(x)[1]
     hidden = shape_of(call.value(2))[-1]
     kinds = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
@@ -89,8 +89,8 @@ def recurrence(call: Call, seen: Callable[[Tensor], Tensor] | None = None) -> li
             kept.append(reshaped(call, value, (1, batch, hidden)))
     y, ends = joined(call, made, 1), [joined(call, last, 0) for last in lasts]
     if call.get("layout", 0):
-        y = transposed(call, y, (2, 0, 1, 3))
-        ends = [transposed(call, end, (1, 0, 2)) for end in ends]
+        y = transposed(y, (2, 0, 1, 3))
+        ends = [transposed(end, (1, 0, 2)) for end in ends]
     return [y, *ends][: len(call.outputs)]
 
 
@@ -109,7 +109,7 @@ def _start(call: Call, place: int, number: int, batch: int, hidden: int) -> Valu
         return np.zeros((batch, hidden), call.dtype())
     value = call.value(place)
     if call.get("layout", 0):
-        value = transposed(call, value, (1, 0, 2))
+        value = transposed(value, (1, 0, 2))
     part = take(call, value, 0, np.array([number]))
     return reshaped(call, part, (batch, hidden))
 
@@ -122,7 +122,7 @@ def _run(
     gates = shape_of(d.w)[0]
     flat = reshaped(call, x, (steps * batch, width))
     # What does not depend on the state: one product for all steps.
-    ahead = d.product(call, flat, transposed(call, d.w, (1, 0)))
+    ahead = d.product(call, flat, transposed(d.w, (1, 0)))
     ahead = _biased(call, ahead, d, gates)
     rows = [(reshaped(call, ahead, (steps, batch, gates)), d.backward)]
     lengths = call.optional(4)

@@ -47,11 +47,6 @@ def along(
     return define(name or op, out, body)
 
 
-def reduce_all(x: Tensor, op: str) -> Tensor:
-    """A tensor without axes: all elements reduced."""
-    return along(x, range(len(x.shape or ())), op, keep=False)
-
-
 _BEFORE: dict[str, tuple[str, Callable[[Expr], Expr]]] = {
     "ReduceSum": ("sum", lambda x: x),
     "ReduceMean": ("sum", lambda x: x),

@@ -32,6 +32,7 @@ _IMAGE = 4  # axes of an image
 _MOST_OVER = 64
 _NEAR = 1e-6
 """A scale is a fraction of at most this divisor if it is so near to it, relatively."""
+_CROPPED = "tf_crop_and_resize"
 _TIE = 1e-6
 """Distance from the middle of two elements that counts as none, as in onnxruntime."""
 
@@ -70,7 +71,10 @@ def _resized(call: Call) -> Value:
             return _nearest_of_open(call, value, axes, scales, sizes)
         lines = _lines(call, axes, scales, sizes, by_scale)
         if lines is not None:
-            return _of_open(call, value, axes, lines, mode)
+            for axis, line in zip(axes, lines):
+                if line is not None:
+                    value = _along(call, call.as_tensor(value), axis, line, mode)
+            return value
     if mode != "nearest":
         smooth = bool(call.get("antialias", 0)) and any(s < 1 for s in scales)
         return _weighted(call, value, axes, scales, sizes, mode, smooth)
@@ -120,7 +124,7 @@ def _mode(call: Call) -> str:
 def _has_formula(call: Call, scales: Sequence[float], by_scale: bool) -> bool:
     """Return whether places are a formula of open sizes, which tables are not. By whole scales the
     nearest ones have one form at all sizes."""
-    if call.get("antialias", 0) or _mode(call) in ("half_pixel_symmetric", "tf_crop_and_resize"):
+    if call.get("antialias", 0) or _mode(call) in ("half_pixel_symmetric", _CROPPED):
         return False
     if not by_scale and call.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return False  # one ratio for all axes
@@ -155,15 +159,6 @@ def _lines(
         else:
             lines.append(_Line(2 * q, q - p, 2 * p, new))
     return lines
-
-
-def _of_open(
-    call: Call, value: Value, axes: Sequence[int], lines: Sequence[_Line | None], mode: str
-) -> Value:
-    for axis, line in zip(axes, lines):
-        if line is not None:
-            value = _along(call, call.as_tensor(value), axis, line, mode)
-    return value
 
 
 def _along(call: Call, value: Tensor, axis: int, line: _Line, mode: str) -> Tensor:
@@ -250,7 +245,7 @@ def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
         ratios = _ratios(sizes, old)
         one = min(ratios) if policy == "not_larger" else max(ratios)
         return [one] * len(old), [int(np.floor(n * one + 0.5)) for n in old]
-    if _cropped(call):
+    if _mode(call) == _CROPPED:
         ends = call.required(1).reshape(2, -1)
         return [n / (m * (b - a)) for n, m, a, b in zip(sizes, old, *ends)], sizes
     return _ratios(sizes, old), sizes
@@ -259,10 +254,6 @@ def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
 def _ratios(sizes: Sequence[int], old: Sequence[int]) -> list[float]:
     """The scales of axes; 1 of one without elements."""
     return [n / m if m else 1.0 for n, m in zip(sizes, old)]
-
-
-def _cropped(call: Call) -> bool:
-    return bool(call.get("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
 
 
 def _coordinates(call: Call, number: int, i: Any, old: int, new: int, scale: Any) -> Any:
@@ -283,7 +274,7 @@ def _coordinates(call: Call, number: int, i: Any, old: int, new: int, scale: Any
         adjust = new / whole
         center = old / 2
         return center * (1 - adjust) + (i + 0.5) / scale - 0.5
-    if mode == "tf_crop_and_resize":
+    if mode == _CROPPED:
         roi = call.required(1)
         start, end = roi.reshape(2, -1)[:, number]
         if new > 1:
@@ -321,7 +312,7 @@ def _nearest(call: Call, at: Any, shrinks: bool) -> Any:
 
 
 def _extrapolated(call: Call, value: Value, axis: int, outside: Array) -> Value:
-    if not _cropped(call) or not outside.any():
+    if _mode(call) != _CROPPED or not outside.any():
         return value
     fill = float(call.get("extrapolation_value", 0.0))
     table = call.as_tensor(outside)
@@ -341,7 +332,7 @@ def _weighted(
 ) -> Value:
     for number, axis in enumerate(axes):
         old, new, scale = shape_of(value)[axis], sizes[number], scales[number]
-        if new == old and scale == 1 and not _cropped(call):
+        if new == old and scale == 1 and _mode(call) != _CROPPED:
             continue
         at = _coordinates(call, number, np.arange(new, dtype=np.float64), old, new, scale)
         stretch = max(1 / scale, 1.0) if smooth else 1.0

@@ -58,11 +58,7 @@ Axes = tuple[Index, ...]
 
 def _sums_in_float32(rule: Rule) -> Rule:
     """The rule in float32 where it adds halves to each other, or multiplies them."""
-
-    def made(call: Call) -> Value | Sequence[Value]:
-        return (in_float32(rule) if _how(call) in ("add", "mul") else rule)(call)
-
-    return made
+    return lambda call: (in_float32(rule) if _how(call) in ("add", "mul") else rule)(call)
 
 
 @operator("ScatterElements", "Scatter", limit=LIMIT)

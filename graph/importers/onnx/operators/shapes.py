@@ -234,10 +234,10 @@ def _transpose(call: Call) -> Value:
     order = call.checked_axes(call.get("perm") or range(rank)[::-1], rank)
     if len(order) != rank:
         raise call.unsupported(f"its perm is {order}, of a tensor with {rank} axes; it names each")
-    return transposed(call, call.value(0), order)
+    return transposed(call.value(0), order)
 
 
-def transposed(call: Call, value: Value, order: Sequence[int]) -> Value:
+def transposed(value: Value, order: Sequence[int]) -> Value:
     """The axes of a value in another order."""
     if list(order) == sorted(order):
         return value
@@ -318,16 +318,13 @@ def joined(call: Call, values: Sequence[Value], axis: int) -> Value:
         ]
         return call.read(values[number], own)
 
-    def body(*i: Index) -> Expr:
-        return choice(0, len(values), i)
-
     def choice(low: int, high: int, i: tuple[Index, ...]) -> Expr:
         if high - low == 1:
             return part(low, i)
         middle = (low + high) // 2
         return f.where(i[axis] < ends[middle - 1], choice(low, middle, i), choice(middle, high, i))
 
-    return define("concat", shape, body)
+    return define("concat", shape, lambda *i: choice(0, len(values), i))
 
 
 @operator("DepthToSpace")

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.operators.parts import like, opset, whole
+from loopwright.graph.importers.torch.operators.parts import like, op, whole
 from loopwright.graph.importers.torch.operators.scans import named
+from loopwright.packages import torch
 
 _INT64 = 7
 """The number of ONNX's type."""
@@ -16,16 +17,12 @@ _INT64 = 7
 
 def replaced() -> dict[Any, Callable[..., Any]]:
     """What takes the place of torch's product while a program is traced."""
-    import torch
-
     return {torch._grouped_mm: grouped_mm}
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make operators of ONNX, and one of ours, by our operator, by those of torch,
     and by that which transformers registers for torch.export."""
-    import torch
-
     own, ops = _operator(), torch.ops
     products = [own._opoverload, ops.aten._grouped_mm.default]
     if hasattr(ops.transformers, "grouped_mm_fallback"):
@@ -43,8 +40,6 @@ def grouped_mm(
 
 @functools.cache
 def _operator() -> Any:
-    import torch
-
     made = torch.library.custom_op(
         "loopwright::grouped_mm",
         lambda x, weights, offs: torch._grouped_mm(x, weights, offs),
@@ -66,7 +61,6 @@ def _check(left: int, right: int, offs: Any, bias: Any, out_dtype: Any) -> None:
 
 def _histogram(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """The number of elements in each of some bins of equal width, the last one with its end."""
-    op = opset()
     x = op.Reshape(x, whole(-1))
     low, high = like(min, x), like(max, x)
     if min == max:  # the range is that of the elements
@@ -85,7 +79,6 @@ def _grouped(
 ) -> Any:
     """Products of rows with the matrices of their groups, of which `offs` has the ends."""
     _check(len(x.shape), len(weights.shape), offs, bias, out_dtype)
-    op = opset()
     zero, one = (op.Constant(value_int=n) for n in (0, 1))
     rows = op.Range(zero, op.Squeeze(op.Shape(x, start=0, end=1)), one)
     ends = op.Cast(offs, to=_INT64)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.torch.operators.parts import DOUBLE, array, opset, whole
+from loopwright.graph.importers.torch.operators.parts import DOUBLE, array, op, whole
 from loopwright.graph.importers.torch.operators.scans import named
+from loopwright.packages import aten
 
 _INT64 = 7
 """The number of ONNX's type."""
@@ -19,8 +20,6 @@ _INT64 = 7
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """Functions that make operators of ONNX, and one of ours, by torch's operator."""
-    from torch.ops import aten
-
     nearest = (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d)
     smooth = {
         aten.upsample_linear1d: "linear",
@@ -50,7 +49,7 @@ def _smooth(mode: str) -> Callable[..., Any]:
 def _resized(
     x: Any, output_size: Any, factors: Sequence[float] | None, mode: str, places: str
 ) -> Any:
-    op, scales = opset(), None
+    scales = None
     if factors is not None:
         exact = array(np.array(factors, np.float64))
         sizes = op.Mul(op.Cast(op.Shape(x, start=2), to=DOUBLE), exact)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import like, opset
+from loopwright.graph.importers.torch.operators.parts import like, op
+from loopwright.packages import aten
 
 _UNSIGNED = {3: 2, 5: 4, 6: 12, 7: 13}
 """Of ONNX's integers with a sign, those without one that have as many bits."""
@@ -13,8 +14,6 @@ _UNSIGNED = {3: 2, 5: 4, 6: 12, 7: 13}
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     left = (aten.__lshift__, aten.bitwise_left_shift)
     right = (aten.__rshift__, aten.bitwise_right_shift)
     shifts = [(packet, _left) for packet in left] + [(packet, _right) for packet in right]
@@ -28,14 +27,14 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def _left(x: Any, count: Any) -> Any:
     """`x << count`: what is shifted out is lost."""
-    op, (x, count, kind) = opset(), _both(x, count)
+    x, count, kind = _both(x, count)
     moved = op.CastLike(op.BitShift(*_without_sign(kind, x, count), direction="LEFT"), x)
     return op.Where(_within(kind, count), moved, like(0, x))
 
 
 def _right(x: Any, count: Any) -> Any:
     """`x >> count`, which rounds down: the bits that come in are those of the sign."""
-    op, (x, count, kind) = opset(), _both(x, count)
+    x, count, kind = _both(x, count)
     within = _within(kind, count)
     if kind not in _UNSIGNED:
         return op.Where(within, op.BitShift(x, count, direction="RIGHT"), like(0, x))
@@ -60,11 +59,9 @@ def _bits(kind: Any) -> int:
 
 def _within(kind: Any, count: Any) -> Any:
     """Whether a count is one of bits that an element has."""
-    op = opset()
     less = op.Less(count, like(_bits(kind), count))
     return op.And(less, op.GreaterOrEqual(count, like(0, count))) if kind in _UNSIGNED else less
 
 
 def _without_sign(kind: Any, *tensors: Any) -> Any:
-    op = opset()
     return (op.Cast(x, to=_UNSIGNED[kind]) if kind in _UNSIGNED else x for x in tensors)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import opset, own, whole
+from loopwright.graph.importers.torch.operators.parts import op, own, whole
+from loopwright.packages import aten
 
 _INT64, _BOOL = 7, 9  # of ONNX's types
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.index_put.default: _put,
         aten.masked_scatter.default: _scattered,
@@ -23,7 +22,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """Values in the places that indices name: where these are one mask, and the values do not
     differ from one place of it to another, a choice between two tensors."""
-    op, given = opset(), [(n, each) for n, each in enumerate(indices) if each is not None]
+    given = [(n, each) for n, each in enumerate(indices) if each is not None]
     if len(given) == 1 and given[0][1].dtype == _BOOL:
         before, mask = given[0]
         behind = len(x.shape) - before - len(mask.shape)
@@ -38,7 +37,6 @@ def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) 
 
 def _scattered(x: Any, mask: Any, source: Any) -> Any:
     """The elements of a source, one after the other, where a mask is true."""
-    op = opset()
     shape = op.Shape(op.Or(mask, op.CastLike(x, mask)))
     flat = op.Reshape(op.Expand(mask, shape), whole(-1))
     count = op.CumSum(op.Cast(flat, to=_INT64), whole(0))

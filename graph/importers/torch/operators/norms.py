@@ -19,15 +19,15 @@ from loopwright.graph.importers.torch.operators.parts import (
     array,
     in_double,
     like,
-    opset,
+    op,
+    own,
     whole,
 )
+from loopwright.packages import aten
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     in_parts: dict[Any, tuple[str, Callable[..., Any]]] = {
         aten._native_batch_norm_legit.no_stats: (
             "aten__native_batch_norm_no_stats",
@@ -53,7 +53,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def _norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = -1) -> Any:
     """The norm of order `ord` along some axes, or, where none is said, of all elements."""
-    op, rank = opset(), len(x.shape)
+    rank = len(x.shape)
     kind = x.dtype if dtype in (None, -1) else dtype
     axes = [dim] if isinstance(dim, int) else list(dim or range(rank))
     made = _of_order(float(ord), wide(x) if kind in HALVES else op.Cast(x, to=kind), axes, keepdim)
@@ -64,18 +64,16 @@ def _layer_norm(
     x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
 ) -> Any:
     """Layer normalization, under autocast of halves by weights in float32."""
-    from onnxscript.function_libs.torch_lib.ops import core
-
     if x.dtype == DOUBLE:
         return _moved(_normalized(x, range(-len(shape), 0), eps), weight, bias)
     if weight is None or weight.dtype == x.dtype:
-        return core.aten_layer_norm(x, shape, weight, bias, eps)
-    return opset().Cast(core.aten_layer_norm(wide(x), shape, weight, bias, eps), to=x.dtype)
+        return own("aten_layer_norm")(x, shape, weight, bias, eps)
+    return op.Cast(own("aten_layer_norm")(wide(x), shape, weight, bias, eps), to=x.dtype)
 
 
 def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
     """The distances of every row of x to every row of y, by the norm of order p."""
-    op, kind = opset(), x.dtype
+    kind = x.dtype
     if kind in HALVES:
         x, y = wide(x), wide(y)
     apart = op.Sub(op.Unsqueeze(x, [-2]), op.Unsqueeze(y, [-3]))
@@ -84,7 +82,7 @@ def _distances(x: Any, y: Any, p: float, compute_mode: Any = None) -> Any:
 
 def _distances_of_pairs(x: Any, p: float = 2) -> Any:
     """The distances of each two rows, row by row."""
-    op, count = opset(), x.shape[0]
+    count = x.shape[0]
     if not isinstance(count, int):
         raise ModelError("pdist takes rows of an open number: fix that size, or use cdist")
     first, second = np.triu_indices(count, 1)
@@ -96,12 +94,10 @@ def _distances_of_pairs(x: Any, p: float = 2) -> Any:
 
 def wide(x: Any) -> Any:
     """The tensor in float32."""
-    return opset().Cast(x, to=FLOAT)
+    return op.Cast(x, to=FLOAT)
 
 
 def _of_order(p: float, x: Any, axes: Sequence[int], keepdim: bool) -> Any:
-    op = opset()
-
     def reduced(name: str, x: Any) -> Any:
         return getattr(op, name)(x, *([whole(*axes)] if axes else []), keepdims=int(keepdim))
 
@@ -117,7 +113,6 @@ def _of_order(p: float, x: Any, axes: Sequence[int], keepdim: bool) -> Any:
 def _group_norm(
     x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, _: Any = None
 ) -> Any:
-    op = opset()
     made = _normalized(op.Reshape(x, whole(0, groups, -1)), [-1], eps)
     return _of_channels(op.Reshape(made, op.Shape(x)), weight, bias, len(x.shape))
 
@@ -141,7 +136,7 @@ def _instance_norm(  # noqa: PLR0913 - as torch has it
 
 def _by_statistics(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Any:
     """A norm by known statistics of channels, or by those of the batch."""
-    op, rank = opset(), len(x.shape)
+    rank = len(x.shape)
     if mean is None:
         made = _normalized(x, [d for d in range(rank) if d != 1], eps)
     else:
@@ -152,12 +147,12 @@ def _by_statistics(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps
 
 def _thrice(x: Any) -> tuple[Any, Any, Any]:
     """A result with two more, which are for gradients."""
-    return x, opset().Identity(x), opset().Identity(x)
+    return x, op.Identity(x), op.Identity(x)
 
 
 def _normalized(x: Any, axes: Sequence[int], eps: float) -> Any:
     """A tensor of mean 0 and of variance 1 along some axes."""
-    op, along = opset(), whole(*axes)
+    along = whole(*axes)
     apart = op.Sub(x, op.ReduceMean(x, along))
     variance = op.ReduceMean(op.Mul(apart, apart), along)
     return op.Div(apart, op.Sqrt(op.Add(variance, like(eps, x))))
@@ -170,10 +165,9 @@ def _of_channels(x: Any, weight: Any, bias: Any, rank: int) -> Any:
 
 def _channels(x: Any, rank: int) -> Any:
     """A vector of one number a channel, as it goes with a tensor of that rank."""
-    return opset().Reshape(x, whole(-1, *[1] * (rank - 2)))
+    return op.Reshape(x, whole(-1, *[1] * (rank - 2)))
 
 
 def _moved(x: Any, weight: Any, bias: Any) -> Any:
-    op = opset()
     x = x if weight is None else op.Mul(x, weight)
     return x if bias is None else op.Add(x, bias)

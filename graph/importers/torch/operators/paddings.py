@@ -10,13 +10,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import opset, whole
+from loopwright.graph.importers.torch.operators.parts import op, whole
+from loopwright.packages import torch
 
 
 def padded(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """A call of torch's, one of our operator where it is circular."""
-    import torch
-
     if mode != "circular":
         return torch.nn.functional.pad(x, pad, mode, value)
     return _operator()(x, list(pad))
@@ -24,16 +23,12 @@ def padded(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes an ONNX operator of a call, by our operator."""
-    import torch
-
     _operator()
     return {torch.ops.loopwright.circular_pad.default: _translated}
 
 
 @functools.cache
 def _operator() -> Any:
-    import torch
-
     made = torch.library.custom_op(
         "loopwright::circular_pad",
         lambda x, pad: torch.nn.functional.pad(x, pad, "circular"),
@@ -51,7 +46,7 @@ def _shape(x: Any, pad: Sequence[Any]) -> Any:
 
 
 def _translated(x: Any, pad: Sequence[Any]) -> Any:
-    op, rank = opset(), len(x.shape)
+    rank = len(x.shape)
     widths = [whole(n) if isinstance(n, int) else op.Reshape(n, whole(-1)) for n in pad]
     sides = [widths[side::2][::-1] for side in (0, 1)]
     kept = [whole(0)] * (rank - len(pad) // 2)

@@ -7,29 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from loopwright.packages import Later, onnx
+
 FLOAT, HALVES = 1, (10, 16)
 """The numbers of ONNX's float32, and of its halves."""
 DOUBLE = 11
 """The number of ONNX's float64."""
-
-
-def opset() -> Any:
-    """ONNX's operators, of a version that the exporter takes."""
-    from onnxscript import opset18
-
-    return opset18
+op: Any = Later("onnxscript:opset18")
+"""ONNX's operators, of a version that the exporter takes."""
 
 
 def whole(*numbers: int) -> Any:
     """Integers as an array of one axis."""
-    return opset().Constant(value_ints=list(numbers))
+    return op.Constant(value_ints=list(numbers))
 
 
 def array(numbers: np.ndarray) -> Any:
     """Known numbers, of their type."""
-    import onnx
-
-    return opset().Constant(value=onnx.numpy_helper.from_array(numbers))
+    return op.Constant(value=onnx.numpy_helper.from_array(numbers))
 
 
 def exact(number: float) -> Any:
@@ -39,12 +34,12 @@ def exact(number: float) -> Any:
 
 def like(number: float, x: Any) -> Any:
     """A number of the type of a tensor."""
-    return opset().CastLike(exact(number), x)
+    return op.CastLike(exact(number), x)
 
 
 def scaled(x: Any, factor: float) -> Any:
     """A tensor times a number."""
-    return x if factor == 1 else opset().Mul(x, like(factor, x))
+    return x if factor == 1 else op.Mul(x, like(factor, x))
 
 
 def own(name: str) -> Any:
@@ -57,13 +52,12 @@ def own(name: str) -> Any:
 def exactly(name: str) -> Callable[..., Any]:
     """The exporter's function of a name, whose numbers are rounded once, to the type that they
     get there: it makes each a float32 first."""
-    from onnxscript.function_libs.torch_lib.ops import core
 
     def translated(*args: Any, **options: Any) -> Any:
         if name == "aten_full" and options.get("dtype", -1) == -1:
-            return core.aten_full(*args)  # of the number's own type
+            return own(name)(*args)  # of the number's own type
         rounded = (exact(x) if isinstance(x, float) else x for x in args)
-        return getattr(core, name)(*rounded, **options)
+        return own(name)(*rounded, **options)
 
     return translated
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import like, opset, own, whole
+from loopwright.graph.importers.torch.operators.parts import like, op, own, whole
 
 _BOOL = 9  # of ONNX's types
 
@@ -13,13 +13,11 @@ _BOOL = 9  # of ONNX's types
 def copied(x: Any, src: Any, non_blocking: bool = False) -> Any:
     """The elements that are copied into a tensor, of its shape and type. The exporter leaves the
     shape as it is."""
-    op = opset()
     return op.Expand(op.CastLike(src, x), op.Shape(x))
 
 
 def masked_select(x: Any, mask: Any) -> Any:
     """The elements where a mask is true; it must be known, since their number follows from it."""
-    op = opset()
     shape = op.Shape(op.Or(mask, op.CastLike(x, mask)))
     places = op.Transpose(op.NonZero(op.Expand(mask, shape)), perm=[1, 0])
     return op.GatherND(op.Expand(x, shape), places)
@@ -29,7 +27,7 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The elements of a diagonal. The exporter adds up rows in which the others count times 0, so
     these must be finite."""
     if x.dtype.is_floating_point():
-        op, rank = opset(), len(x.shape)
+        rank = len(x.shape)
         first, second = dim1 % rank, dim2 % rank
         sides = [op.Shape(x, start=dim, end=dim + 1) for dim in (first, second)]
         mask = op.EyeLike(op.ConstantOfShape(op.Concat(*sides, axis=0)), k=offset)
@@ -45,7 +43,7 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 def diagonal_scattered(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A tensor with others as the elements of a diagonal, which torch writes into a view."""
-    op, rank = opset(), len(x.shape)
+    rank = len(x.shape)
     first, second = dim1 % rank, dim2 % rank
     starts = max(-offset, 0), max(offset, 0)
     sides = [
@@ -79,7 +77,6 @@ def embedding_bag(  # noqa: PLR0913 - as torch has it
     Bags of one length, which two axes of indices are, become an axis. Others are sums over all
     rows, each with a mask: a bag takes the rows from its offset to the next one's.
     """
-    op = opset()
     (count,), (bags,), width = indices.shape, offsets.shape, weight.shape[-1]
     bags -= int(include_last_offset)
     padding = -1 if padding_idx is None else padding_idx  # -1 is none
@@ -123,14 +120,12 @@ def scattered(
     x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
 ) -> Any:
     """Elements joined with those that are written to their places; a mean is a sum and a count."""
-    from onnxscript.function_libs.torch_lib.ops import core
-
     if reduce != "mean":
-        return core.aten_scatter_reduce(x, dim, index, src, reduce, include_self)
-    op, none, one = opset(), like(0, x), like(1, x)
-    own = op.Expand(one if include_self else none, op.Shape(x))
+        return own("aten_scatter_reduce")(x, dim, index, src, reduce, include_self)
+    none, one = like(0, x), like(1, x)
+    start = op.Expand(one if include_self else none, op.Shape(x))
     each = op.Expand(one, op.Shape(index))
-    count = op.ScatterElements(own, index, each, axis=dim, reduction="add")
+    count = op.ScatterElements(start, index, each, axis=dim, reduction="add")
     first = x if include_self else op.Where(op.Equal(count, none), x, none)
     total = op.ScatterElements(first, index, src, axis=dim, reduction="add")
     count = op.Max(count, one)
@@ -141,7 +136,7 @@ def scattered(
 def scattered_by(x: Any, dim: int, index: Any, src: Any, reduce: str) -> Any:
     """The same by the older names of a sum and a product, also of a number for all places."""
     if isinstance(src, (bool, int, float)):
-        src = opset().Expand(like(src, x), opset().Shape(index))
+        src = op.Expand(like(src, x), op.Shape(index))
     return scattered(x, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
 
 

@@ -6,15 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import like, opset, whole
+from loopwright.graph.importers.torch.operators.parts import like, op, whole
+from loopwright.packages import aten
 
 _INT32, _INT64, _BOOL = 6, 7, 9  # of ONNX's types
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.kthvalue.default: _of_rank,
         aten.median.default: _of_all(_median),
@@ -31,7 +30,7 @@ def _of_all(median: Callable[..., Any]) -> Callable[[Any], Any]:
     """The median of all elements."""
 
     def found(x: Any) -> Any:
-        flat = opset().Reshape(x, whole(-1))
+        flat = op.Reshape(x, whole(-1))
         flat.dtype, flat.shape = x.dtype, type(x.shape)([None])
         return median(flat)[0]
 
@@ -40,7 +39,6 @@ def _of_all(median: Callable[..., Any]) -> Callable[[Any], Any]:
 
 def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False) -> Any:
     """The elements along an axis in order, and their places: ours of equal ones stay in theirs."""
-    op = opset()
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
     return op.TopK(x, _count(x, dim), axis=dim, largest=int(descending))
@@ -48,7 +46,6 @@ def _sorted(x: Any, stable: Any = True, dim: int = -1, descending: bool = False)
 
 def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest element along an axis, counted from 1, and its place."""
-    op = opset()
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
     first = op.TopK(x, whole(k), axis=dim, largest=0)
@@ -58,7 +55,6 @@ def _of_rank(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 def _median(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The lower one of the middle elements along an axis, or one that is NaN, and its place."""
-    op = opset()
     if not x.shape:
         return op.Identity(x), op.Constant(value_int=0)
     before = op.Div(op.Sub(_count(x, dim), whole(1)), whole(2))
@@ -76,7 +72,6 @@ def _median_of_numbers(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The same without those that are NaN, unless all are."""
     if not (x.shape and x.dtype.is_floating_point()):
         return _median(x, dim, keepdim)
-    op = opset()
     numbers = op.Cast(op.Not(op.IsNaN(x)), to=_INT64)
     count = op.ReduceSum(numbers, whole(dim), keepdims=1)
     before = op.Div(op.Max(op.Sub(count, whole(1)), whole(0)), whole(2))
@@ -93,7 +88,6 @@ def _place(
     sorter: Any = None,
 ) -> Any:
     """How many elements of a sorted sequence are below x, or, at its right side, not above it."""
-    op = opset()
     if isinstance(x, (int, float)):
         x = like(x, sequence)
     several = len(sequence.shape) > 1
@@ -108,9 +102,8 @@ def _place(
 
 
 def _count(x: Any, dim: int) -> Any:
-    op = opset()
     return op.Gather(op.Shape(x), whole(dim))
 
 
 def _with_axis(x: Any, dim: int, keepdim: bool) -> Any:
-    return x if keepdim else opset().Squeeze(x, whole(dim))
+    return x if keepdim else op.Squeeze(x, whole(dim))

@@ -10,7 +10,7 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.onnx.call import SCANS
-from loopwright.graph.importers.torch.operators.parts import FLOAT, like, opset, whole
+from loopwright.graph.importers.torch.operators.parts import FLOAT, like, op, whole
 
 _MARK = "loopwright.scan"
 _INT64 = 7
@@ -19,25 +19,14 @@ _INT64 = 7
 
 def cumulative_product(x: Any, dim: int, dtype: Any = None) -> Any:
     """The products up to each element."""
-    op, has_axes = opset(), bool(x.shape)  # what is made of x does not know its shape
+    has_axes = bool(x.shape)  # what is made of x does not know its shape
     if dtype is not None or not _is_float(x):
         x = op.Cast(x, to=_INT64 if dtype is None else dtype)
     return _running("CumProd", x, dim) if has_axes else op.Identity(x)
 
 
-def cumulative_maximum(x: Any, dim: int) -> Any:
-    """The greatest element up to each one, and its place: of equal ones the last."""
-    return _extreme("CumMax", x, dim)
-
-
-def cumulative_minimum(x: Any, dim: int) -> Any:
-    """The least element up to each one, and its place: of equal ones the last."""
-    return _extreme("CumMin", x, dim)
-
-
 def cumulative_logsumexp(x: Any, dim: int) -> Any:
     """The logarithms of sums of exponentials: in every step each takes in twice as many."""
-    op = opset()
     if not x.shape:
         return op.Identity(x)
     size = x.shape[dim]
@@ -71,13 +60,13 @@ def name_scans(model: Any) -> None:
 
 def _running(name: str, x: Any, dim: int) -> Any:
     """A scan of some name."""
-    op = opset()
     result = op.CumSum(x, op.Constant(value_int=dim))
     return named(name, result)
 
 
-def _extreme(name: str, x: Any, dim: int) -> tuple[Any, Any]:
-    op, rank = opset(), len(x.shape)
+def extreme(name: str, x: Any, dim: int) -> tuple[Any, Any]:
+    """The extreme up to each element, and its place: of equal ones the last."""
+    rank = len(x.shape)
     if not rank:
         return op.Identity(x), op.Constant(value_int=0)
     is_truth = x.dtype.name == "BOOL"
@@ -96,7 +85,6 @@ def _extreme(name: str, x: Any, dim: int) -> tuple[Any, Any]:
 
 def _log_of_sum(x: Any, y: Any) -> Any:
     """`log(exp(x) + exp(y))`, also of infinities that are equal."""
-    op = opset()
     apart = op.Exp(op.Neg(op.Abs(op.Sub(x, y))))
     apart = op.Where(op.Equal(x, y), like(1, x), apart)
     return op.Add(op.Max(x, y), op.Log(op.Add(apart, like(1, x))))

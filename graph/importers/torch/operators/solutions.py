@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import opset, whole
+from loopwright.graph.importers.torch.operators.parts import op, whole
 from loopwright.graph.importers.torch.operators.scans import named
+from loopwright.packages import aten
 
 _INT32 = 6
 """The number of ONNX's type."""
@@ -14,8 +15,6 @@ _INT32 = 6
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.inverse.default: _inverse,
         aten.linalg_inv.default: _inverse,
@@ -29,7 +28,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def _solved(a: Any, b: Any, left: bool = True) -> Any:
     """The X of `A @ X = B`, or of `X @ A = B`."""
-    op = opset()
     is_vector = len(b.shape) == 1 or tuple(b.shape) == tuple(a.shape)[:-1]
     rows = op.Unsqueeze(b, whole(-1)) if is_vector else b
     x = _solution(a, rows) if left else _turned(_solution(_turned(a), _turned(rows, b)), b)
@@ -37,17 +35,16 @@ def _solved(a: Any, b: Any, left: bool = True) -> Any:
 
 
 def _solution(a: Any, b: Any) -> Any:
-    return named("Solve", opset().MatMul(a, b))
+    return named("Solve", op.MatMul(a, b))
 
 
 def _turned(x: Any, like_it: Any = None) -> Any:
     """A matrix with its axes exchanged."""
     axes = list(range(len((x if like_it is None else like_it).shape)))
-    return opset().Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
+    return op.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
 
 
 def _inverse(a: Any) -> Any:
-    op = opset()
     square = op.Shape(a, start=-2)
     one = op.CastLike(op.EyeLike(op.ConstantOfShape(square)), a)
     return _solution(a, one)
@@ -57,7 +54,6 @@ def _solved_by_half(
     a: Any, b: Any, upper: bool = False, left: bool = True, unitriangular: bool = False
 ) -> Any:
     """The same of a half of A, its diagonal taken for ones where it is said."""
-    op = opset()
     half = op.Trilu(a, upper=int(upper))
     if unitriangular:
         half = op.Trilu(a, op.Constant(value_int=1 if upper else -1), upper=int(upper))
@@ -69,12 +65,11 @@ def _solved_by_half(
 
 def _log_determinant(a: Any) -> Any:
     """The sign of a determinant, and the logarithm of its size."""
-    parts = opset().Split(a, num_outputs=2)
+    parts = op.Split(a, num_outputs=2)
     named("LogDet", parts[0])
     return parts
 
 
 def _solvable(a: Any) -> Any:
     """Zero, which says that there is a solution: whether there is none is not told."""
-    op = opset()
     return op.Cast(op.ConstantOfShape(op.Shape(a, end=-2)), to=_INT32)

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from loopwright.graph.importers.torch.operators.elementwise import log_of_one_more
-from loopwright.graph.importers.torch.operators.parts import DOUBLE, exact, opset
+from loopwright.graph.importers.torch.operators.parts import DOUBLE, exact, op
+from loopwright.packages import aten
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.digamma.default: digamma,
         aten.erfc.default: complementary_error_function,
@@ -26,7 +25,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def _polynomial(x: Any, *coefficients: float) -> Any:
     """`c[0] * x^n + … + c[n]`, by Horner's rule."""
-    op, result = opset(), exact(coefficients[0])
+    result = exact(coefficients[0])
     for c in coefficients[1:]:
         result = op.Add(op.Mul(result, x), exact(c))
     return result
@@ -60,7 +59,6 @@ _GILES = (
 
 def inverse_error_function(y: Any) -> Any:
     """The x whose `erf(x)` is y, in float64 (Giles 2010, *Approximating the erfinv function*)."""
-    op = opset()
     wide, one = op.Cast(y, to=DOUBLE), exact(1)
     w = op.Neg(op.Log(op.Mul(op.Sub(one, wide), op.Add(one, wide))))
     root = op.Sqrt(w)
@@ -83,7 +81,6 @@ _LANCZOS = (
 
 def log_gamma(x: Any) -> Any:
     """The logarithm of the absolute gamma function, by Lanczos 1964 and Euler's reflection."""
-    op = opset()
     wide = op.Cast(x, to=DOUBLE)
     mirrored, z = _beyond_half(wide)
     t = op.Add(z, exact(7.5))
@@ -99,7 +96,6 @@ def log_gamma(x: Any) -> Any:
 
 def digamma(x: Any) -> Any:
     """The derivative of `log_gamma`, which has no number at 0 and below it at whole ones."""
-    op = opset()
     wide = op.Cast(x, to=DOUBLE)
     mirrored, z = _beyond_half(wide)
     t = op.Add(z, exact(7.5))
@@ -114,14 +110,13 @@ def digamma(x: Any) -> Any:
 
 def _beyond_half(x: Any) -> tuple[Any, Any]:
     """Whether x is below one half, and x or its mirror image above that, less 1."""
-    op = opset()
     mirrored = op.Less(x, exact(0.5))
     return mirrored, op.Where(mirrored, op.Neg(x), op.Sub(x, exact(1)))
 
 
 def _lanczos(z: Any) -> tuple[Any, Any]:
     """Lanczos's series, and its derivative."""
-    op, total, slope = opset(), exact(_LANCZOS[0]), exact(0)
+    total, slope = exact(_LANCZOS[0]), exact(0)
     for n, c in enumerate(_LANCZOS[1:], 1):
         behind = op.Add(z, exact(n))
         term = op.Div(exact(c), behind)
@@ -131,7 +126,6 @@ def _lanczos(z: Any) -> tuple[Any, Any]:
 
 def _rest(x: Any) -> Any:
     """The distance of x from the nearest whole number: of a small x, x itself."""
-    op = opset()
     return op.Where(op.Less(op.Abs(x), exact(0.5)), x, op.Sub(x, op.Round(x)))
 
 
@@ -151,14 +145,12 @@ to the logarithm of `2 erfcx(z) / t`, where t is `4 / (2 + z)`."""
 
 def _tail(z: Any) -> tuple[Any, Any]:
     """A factor, and the logarithm of another, whose product is `erfcx(z)` for z from 0 on."""
-    op = opset()
     t = op.Div(exact(4), op.Add(z, exact(2)))
     return op.Mul(t, exact(0.5)), _polynomial(op.Sub(t, exact(1)), *_TAIL)
 
 
 def _of_sides(x: Any, scale: float, low: Callable[..., Any], high: Callable[..., Any]) -> Any:
     """A function of the tail of `|x| * scale`, and of that one's square, on each side of zero."""
-    op = opset()
     wide = op.Mul(op.Cast(x, to=DOUBLE), exact(scale))
     z = op.Abs(wide)
     square = op.Mul(z, z)
@@ -167,18 +159,16 @@ def _of_sides(x: Any, scale: float, low: Callable[..., Any], high: Callable[...,
 
 
 def _small(t: Any, logarithm: Any, square: Any) -> Any:
-    op = opset()
     return op.Mul(t, op.Exp(op.Sub(logarithm, square)))
 
 
 def complementary_error_function(x: Any) -> Any:
     """`1 - erf(x)` with all digits where that is near 0, too."""
-    return _of_sides(x, 1, lambda *z: opset().Sub(exact(2), _small(*z)), _small)
+    return _of_sides(x, 1, lambda *z: op.Sub(exact(2), _small(*z)), _small)
 
 
 def scaled_complement(x: Any) -> Any:
     """`exp(x²) erfc(x)`, of which neither factor need be a number."""
-    op = opset()
 
     def high(t: Any, logarithm: Any, square: Any) -> Any:
         return op.Mul(t, op.Exp(logarithm))
@@ -191,7 +181,6 @@ def scaled_complement(x: Any) -> Any:
 
 def log_of_normal_share(x: Any) -> Any:
     """The logarithm of the share of a normal distribution below x, where that would be 0, too."""
-    op = opset()
 
     def low(t: Any, logarithm: Any, square: Any) -> Any:
         half = op.Log(op.Mul(exact(0.5), t))

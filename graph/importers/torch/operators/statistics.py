@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loopwright.graph.importers.torch.operators.parts import opset, whole
+from loopwright.graph.importers.torch.operators.parts import op, whole
+from loopwright.packages import aten, torch
 
 _UINT8, _INT64, _BOOL = 2, 7, 9  # of ONNX's types
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     reduced = {name: _reduced(op) for name, op in (("all", "ReduceMin"), ("any", "ReduceMax"))}
     return {
         aten.mode.default: _mode,
@@ -27,8 +26,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def replaced() -> dict[Any, Callable[..., Any]]:
     """What takes the place of torch's functions while a program is traced."""
-    import torch
-
     return {
         **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), _correlations),
         **dict.fromkeys((torch.cov, torch.Tensor.cov), _covariances),
@@ -40,7 +37,7 @@ def _reduced(name: str) -> Callable[..., Any]:
     the maximum is the least number of the type: 0, which is false."""
 
     def translated(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        op, axes = opset(), [dim] if isinstance(dim, int) else dim
+        axes = [dim] if isinstance(dim, int) else dim
         true = op.Cast(x, to=_BOOL)
         if not x.shape or (axes is not None and not axes):
             return true
@@ -53,7 +50,7 @@ def _reduced(name: str) -> Callable[..., Any]:
 
 def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent element along an axis, of several the least, and its last place."""
-    op, rank = opset(), len(x.shape)
+    rank = len(x.shape)
     if not rank:
         return op.Identity(x), op.Constant(value_int=0)
     dim %= rank
@@ -72,8 +69,6 @@ def _covariances(
     x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None
 ) -> Any:
     """The covariance of each two rows, whose elements may be counted and weighed."""
-    import torch
-
     x = x.reshape(1, -1) if x.ndim < 2 else x
     x = x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
     given = [w.to(x.dtype) for w in (fweights, aweights) if w is not None]

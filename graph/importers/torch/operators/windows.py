@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.operators.parts import opset, own, scaled, whole
+from loopwright.graph.importers.torch.operators.parts import op, own, scaled, whole
+from loopwright.packages import aten, torch
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """The function that makes ONNX operators of a call, by torch's operator."""
-    from torch.ops import aten
-
     return {
         aten.avg_pool2d.default: _mean_pool(2),
         aten.avg_pool3d.default: _mean_pool(3),
@@ -26,15 +25,12 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 def replaced() -> dict[Any, Callable[..., Any]]:
     """What takes the place of torch's windows of signals while a program is traced."""
-    import torch
-
     made = (torch.bartlett_window, torch.hamming_window, torch.kaiser_window)
     return {each: functools.partial(_known, each) for each in made}
 
 
 def _known(window: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """A window that is known before a call: ONNX lacks some, and has others of few options."""
-    import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
     if not isinstance(args[0] if args else options["window_length"], int):
@@ -67,7 +63,7 @@ def _mean_pool(rank: int) -> Callable[..., Any]:
                 f"avg_pool{rank}d with a divisor_override and ceil_mode is read where the image "
                 "is of fixed size: leave ceil_mode out, or fix the size"
             )
-        op, still = opset(), [0] * (len(x.shape) - rank)
+        still = [0] * (len(x.shape) - rank)
         last = list(pads)
         if ceil_mode:  # zeros for windows that end behind the image
             axes = zip(x.shape[-rank:], kernel, steps, pads)
@@ -91,7 +87,6 @@ def _of_axes(numbers: Sequence[int] | int, rank: int) -> list[int]:
 
 def _convolution_of_times(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
     """A convolution over the first axis of (time, batch, channels)."""
-    op = opset()
     image, filters = op.Transpose(x, perm=[1, 2, 0]), op.Transpose(weight, perm=[2, 1, 0])
     return op.Transpose(op.Conv(image, filters, bias, pads=[pad, pad]), perm=[2, 0, 1])
 
@@ -100,7 +95,6 @@ def _of_batches(name: str, rank: int) -> Callable[..., Any]:
     """The exporter's function of a name for so many axes, the first of which may be left out."""
 
     def made(x: Any, *args: Any, **options: Any) -> Any:
-        op = opset()
         if len(x.shape) == rank:
             return own(name)(x, *args, **options)
         batch = op.Unsqueeze(x, whole(0))
