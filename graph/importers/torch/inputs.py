@@ -164,10 +164,16 @@ def _shapes(program: Any) -> list[tuple[Any, ...]]:
 
 
 def check_results(program: Any) -> None:
-    """Raise `ModelError` for an output that is a number, as a size of a tensor is."""
+    """Raise `ModelError` for an output that is a number, as a size of a tensor is, or complex."""
     (results,) = next(node for node in program.graph.nodes if node.op == "output").args
     for number, x in enumerate(results):
-        if x is None or hasattr(getattr(x, "meta", {}).get("val"), "dtype"):
+        dtype = getattr(getattr(x, "meta", {}).get("val"), "dtype", None)
+        if "complex" in str(dtype):
+            raise ModelError(
+                f"output {number} of the model has complex numbers, which no program has: return "
+                "torch.view_as_real(y), the two parts along a last axis"
+            )
+        if x is None or dtype is not None:
             continue
         of_axis = hasattr(x, "meta")
         what = "a size" if of_axis else repr(x)

@@ -312,6 +312,8 @@ def why_not(error: Exception) -> str:
         rf"its result has a \1, which torch does not take apart: {_STRUCTURES}", why
     )
     why += _PACKED if "PackedParams" in why else ""
+    if type(error).__name__ == "DynamicOutputShapeException":
+        return f"the shape of what {why} gives depends on data: compute it outside of the model"
     data = "data-dependent" in why or type(error).__name__ == "DataDependentOutputException"
     return why.splitlines()[0] + _place(error) + _OF_DATA if data else why
 

@@ -22,7 +22,9 @@ from loopwright.graph.importers.torch.quiet import quiet
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import optional
 
-_WITHOUT = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'")
+_WITHOUT = re.compile(
+    r"No ONNX function found for <(?:OpOverload\(op='\w+|torch\._higher_order_ops)\.(\w+)"
+)
 """The exporter's words for an operator that it does not know, after the name of its family."""
 _FUNCTIONS = 4096  # of onnxscript that the exporter keeps, at most
 
