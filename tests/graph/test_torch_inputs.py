@@ -83,7 +83,7 @@ def test_names_beyond_the_signature_come_last():
 def test_a_script_is_refused_also_where_its_inputs_have_names():
     a, b = torch.randn(2, 3, 4)
     script = torch.jit.trace(_Minus(), (a, b))
-    with pytest.raises(ModelError, match="cannot export the model"):
+    with pytest.raises(ModelError, match=r"cannot export the model: .*that it was made of"):
         build_model(script, {"a": a, "b": b}, threads=1)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.operators import experts, statistics, windows
+from loopwright.graph.importers.torch.operators import experts, masks, statistics, windows
 from loopwright.graph.importers.torch.operators.paddings import padded
 from loopwright.graph.importers.torch.recurrences import whole_recurrences
 
@@ -75,7 +75,13 @@ def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
 
 
 def _at_any_size() -> Mapping[Any, Callable[..., Any]]:
-    return {**_pools(), **experts.replaced(), **statistics.replaced(), **windows.replaced()}
+    return {
+        **_pools(),
+        **experts.replaced(),
+        **masks.replaced(),
+        **statistics.replaced(),
+        **windows.replaced(),
+    }
 
 
 def _pools() -> Mapping[Any, Callable[..., Any]]:

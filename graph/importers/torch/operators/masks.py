@@ -20,6 +20,22 @@ def translations() -> dict[Any, Callable[..., Any]]:
     }
 
 
+def replaced() -> dict[Any, Callable[..., Any]]:
+    """What takes the place of torch's functions while a program is traced."""
+    import torch
+
+    return {torch.Tensor.fill_diagonal_: _fill_diagonal}
+
+
+def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
+    """A number on the diagonal of a matrix, which torch writes by strides of its storage."""
+    import torch
+
+    if wrap or x.dim() != 2:
+        return x.fill_diagonal_(fill_value, wrap)
+    return x.masked_fill_(torch.eye(*x.shape, dtype=torch.bool), fill_value)
+
+
 def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """Values in the places that indices name: where these are one mask, and the values do not
     differ from one place of it to another, a choice between two tensors."""
