@@ -68,6 +68,24 @@ def test_operators_on_complex_numbers_are_taken_apart():
     check(parts, torch.randn(2, 12))
 
 
+def test_functions_and_products_of_complex_numbers_are_torchs():
+    def made(a, b):
+        z = torch.complex(a, b)
+        both = torch.bmm(z[None], z.mT[None]), z @ z.mT, z.cumsum(1), torch.zeros_like(z)
+        found = *both, *z.split(2, 1), *z.split([1, 3], 1), z.sqrt(), z.log(), z**2, z**1.5
+        return [torch.view_as_real(n) for n in found]
+
+    check(made, torch.randn(3, 4), torch.randn(3, 4))
+
+
+def test_a_signal_comes_back_from_its_sizes():
+    def signal(x):
+        spectrum = torch.polar(x.abs(), torch.zeros(9, 5))
+        return torch.istft(spectrum, 16, 4, window=torch.hann_window(16))
+
+    check(signal, torch.randn(9, 5), rtol=1e-4, atol=1e-5)
+
+
 def test_frequencies_are_known():
     check(
         lambda x: (x * torch.fft.fftfreq(8), x[:, :5] * torch.fft.rfftfreq(8, d=0.5)),

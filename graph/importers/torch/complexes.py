@@ -23,6 +23,7 @@ def complexes() -> dict[Any, Callable[..., Any]]:
 
     linear = (
         aten.copy.default,
+        aten.cumsum.default,
         aten.expand.default,
         aten.gather.default,
         aten.index.Tensor,
@@ -31,15 +32,23 @@ def complexes() -> dict[Any, Callable[..., Any]]:
         aten.select.int,
         aten.select_scatter.default,
         aten.slice_scatter.default,
+        aten.split.Tensor,
+        aten.split_with_sizes.default,
         aten.unsqueeze.default,
         aten.where.self,
+        aten.zeros_like.default,
     )
     return {
         **{each: functools.partial(_by_parts, each) for each in linear},
+        aten.bmm.default: lambda x, y: _einsum("bij,bjk->bik", (x, y)),
         aten.einsum.default: _einsum,
         aten.exp.default: _exponential,
         aten.full.default: _filled,
+        aten.log.default: _logarithm,
+        aten.mm.default: lambda x, y: _einsum("ij,jk->ik", (x, y)),
         aten.pad.default: _padded,
+        aten.pow.Tensor_Scalar: _power,
+        aten.sqrt.default: lambda x: _power(x, 0.5),
         aten.zeros.default: _filled,
     }
 
@@ -57,14 +66,17 @@ def _by_parts(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """A function that computes with both parts alike."""
     import torch
 
-    if not any(map(_is_complex, args)):
+    if not any(map(_is_complex, args)) or options.get("dtype") is not None:
         return NotImplemented
 
     def part(number: int) -> Any:
         own = (_part(x, number) if hasattr(x, "is_floating_point") else x for x in args)
         return function(*own, **options)
 
-    return torch.complex(part(0), part(1))
+    real, imaginary = part(0), part(1)
+    if isinstance(real, (list, tuple)):
+        return [torch.complex(*both) for both in zip(real, imaginary)]
+    return torch.complex(real, imaginary)
 
 
 def _part(x: Any, number: int) -> Any:
@@ -96,6 +108,24 @@ def _exponential(x: Any) -> Any:
         return NotImplemented
     size = torch.exp(x.real)
     return torch.complex(size * torch.cos(x.imag), size * torch.sin(x.imag))
+
+
+def _logarithm(x: Any) -> Any:
+    import torch
+
+    return torch.complex(x.abs().log(), x.angle()) if _is_complex(x) else NotImplemented
+
+
+def _power(x: Any, exponent: float) -> Any:
+    """A power with a real exponent, by the size and the angle; a square is a product."""
+    import torch
+
+    if not _is_complex(x) or isinstance(exponent, complex):
+        return NotImplemented
+    if exponent == 2:
+        return x * x
+    size, angle = x.abs() ** exponent, x.angle() * exponent
+    return torch.complex(size * torch.cos(angle), size * torch.sin(angle))
 
 
 def _filled(shape: Any, number: complex = 0, *, dtype: Any = None, **_: Any) -> Any:

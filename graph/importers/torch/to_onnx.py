@@ -44,7 +44,7 @@ def onnx_of(program: Any) -> Any:
             made = _to_onnx(program)
         except Exception as error:  # noqa: BLE001 - of many kinds
             try:  # some operators are known by their parts alone
-                made = _to_onnx(program.run_decompositions())
+                made = _to_onnx(in_parts(program.run_decompositions()))
             except Exception:  # noqa: BLE001 - the first one says what the user's program has
                 raise ModelError(_why(error)) from error
     _cast_outputs(made.graph, program)
