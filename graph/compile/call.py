@@ -43,7 +43,7 @@ class ModelCall:
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Outputs for inputs by position or by name: torch tensors if any input is one."""
-        if self.arguments and (_has_dict(inputs) or any(map(_is_nested, named.values()))):
+        if self.arguments and (_is_by_name(inputs) or any(map(_is_nested, named.values()))):
             inputs, named = (), self._by_input(inputs, named)
         inputs = tuple(_leaves(inputs))
         is_torch = any_tensor((*inputs, *named.values()))
@@ -87,6 +87,8 @@ class ModelCall:
 
 def _named(names: Any, x: Any) -> Iterator[tuple[str, Any]]:
     """Arrays of a nested input, by their names, which are nested alike."""
+    if names is None and x is None:
+        return
     if isinstance(names, str):
         yield names, x
     elif isinstance(names, Mapping) and isinstance(x, Mapping) and names.keys() == x.keys():
@@ -102,13 +104,16 @@ def _named(names: Any, x: Any) -> Iterator[tuple[str, Any]]:
         )
 
 
-def _has_dict(x: Any) -> bool:
-    return isinstance(x, Mapping) or (isinstance(x, _ROWS) and any(map(_has_dict, x)))
+def _is_by_name(x: Any) -> bool:
+    """Return whether the order of an input's arrays does not tell their names."""
+    return (
+        x is None or isinstance(x, Mapping) or (isinstance(x, _ROWS) and any(map(_is_by_name, x)))
+    )
 
 
 def _is_nested(x: Any) -> bool:
     has_arrays = isinstance(x, _ROWS) and any(hasattr(y, "shape") for y in x)
-    return has_arrays or _has_dict(x)
+    return has_arrays or _is_by_name(x)
 
 
 def _leaves(inputs: Sequence[Any]) -> Iterator[Any]:

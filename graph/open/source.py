@@ -377,5 +377,5 @@ def _unbounded(name: str, axis: int, word: str, rank: int, shown: str) -> str:
     called = f" ({shown})" if shown else ""
     return (
         f"axis {axis} of input {name}{called} is open: give its bounds, as by {by_word}"
-        f'inputs={{"{name}": ({example})}}'
+        f'inputs={{"{name}": ({example})}}; it may follow other dims, as past + new of two lw.dim'
     )

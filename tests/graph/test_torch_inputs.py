@@ -4,6 +4,7 @@ import warnings
 from collections import UserDict
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 
 import loopwright as lw
@@ -82,7 +83,7 @@ def test_names_beyond_the_signature_come_last():
 def test_a_script_is_refused_also_where_its_inputs_have_names():
     a, b = torch.randn(2, 3, 4)
     script = torch.jit.trace(_Minus(), (a, b))
-    with pytest.raises(ModelError, match="cannot export the model"):
+    with pytest.raises(ModelError, match=r"cannot export the model: .*that it was made of"):
         build_model(script, {"a": a, "b": b}, threads=1)
 
 
@@ -245,13 +246,38 @@ def test_inputs_of_a_call_that_are_nested_otherwise_are_refused_with_the_names(c
 
 def test_constants_among_the_inputs_are_refused_with_what_to_do():
     a, b = torch.randn(2, 3, 4)
-    for model in (_Optional(), _program(_Optional(), a, None, b)):
-        with pytest.raises(ModelError, match=r"input mask is None, a constant.*leave it out"):
-            build_model(model, (a, None, b), threads=1)
     with pytest.raises(ModelError, match=r"input b is 2\.5, a constant.*wrap the model"):
         build_model(_program(_Minus(), a, 2.5), threads=1)
     made = build_model(_Optional(), {"b": b, "a": a}, threads=1)
     torch.testing.assert_close(made(a, b), a - 2 * b)
+
+
+def test_an_input_may_be_none_where_the_module_takes_it(tmp_path):
+    a, b = torch.randn(2, 3, 4)
+    for model in (_Optional(), _program(_Optional(), a, None, b)):
+        made = build_model(model, (a, None, b), threads=1)
+        for found in (made(a, None, b), made(a, b), made(a, b=b), made(a, mask=None, b=b)):
+            torch.testing.assert_close(found, a - 2 * b)
+        with pytest.raises(ShapeError, match="3 inputs"):
+            made(a, a, b)
+    with pytest.raises(ModelError, match="an array where the program has None"):
+        build_model(_program(_Optional(), a, None, b), (a, a, b), threads=1)
+    made.export(tmp_path / "net.so")
+    np.testing.assert_allclose(lw.load(tmp_path / "net.so")(a, b), a - 2 * b, rtol=1e-6)
+    n = lw.dim("n", 2, 9)
+    shapes = lw.tensor("a", (n, 4)), None, lw.tensor("b", (n, 4))
+    for rows in (a, a[:2]):
+        found = build_model(_Optional(), shapes, threads=1)(rows, None, rows)
+        torch.testing.assert_close(found, -rows)
+
+
+def test_none_may_stand_in_a_nested_input():
+    def told(state, pair):
+        return state["x"] - pair[1] if state["m"] is None and pair[0] is None else state["m"]
+
+    x, y = torch.randn(2, 3, 4)
+    made = build_model(Function(told), ({"x": x, "m": None}, (None, y)), threads=1)
+    torch.testing.assert_close(made({"x": x, "m": None}, (None, y)), x - y)
 
 
 class _Flagged(torch.nn.Module):

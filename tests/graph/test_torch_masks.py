@@ -71,3 +71,10 @@ def test_rows_of_fewer_axes_are_stacked():
         return torch.hstack((x[0], y[0])), torch.dstack((x, y)), torch.column_stack((x, y))
 
     check(every, torch.randn(4), torch.randn(4))
+
+
+def test_a_number_is_written_to_a_diagonal():
+    def filled(x, y):
+        return x * torch.ones(4, 4).fill_diagonal_(0), y.clone().fill_diagonal_(3), y
+
+    check(filled, torch.randn(4, 4), torch.randn(7, 4))

@@ -63,6 +63,19 @@ def test_an_axis_that_a_factor_leaves_at_its_size_is_not_resampled(rank):
     )
 
 
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_an_image_is_filtered_before_it_shrinks_as_in_torch(mode, corners):
+    factors = (0.5, 1.7), (1.1, 0.6)  # 1.1 leaves 6 rows as they are
+
+    def resized(x):
+        same = {"mode": mode, "align_corners": corners, "antialias": True}
+        by_size = [F.interpolate(x, size, **same) for size in ((7, 11), (3, 2), (1, 5))]
+        return by_size + [F.interpolate(x, scale_factor=factor, **same) for factor in factors]
+
+    check(resized, torch.randn(2, 3, 6, 5))
+
+
 def test_a_cubic_sample_beyond_the_border_is_that_of_torch():
     def sampled(x, grid):
         return [F.grid_sample(x, grid, "bicubic", "border", aligned) for aligned in (False, True)]

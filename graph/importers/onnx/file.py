@@ -160,7 +160,10 @@ def check_shape(value: Any, given: tuple[int, ...] | None) -> None:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         shown = kind.removesuffix("_type").replace("_", " ") if kind else "value of no type"
-        raise ModelError(f"input {value.name} is a {shown}; it may be a tensor: give its parts")
+        article = "an" if shown.startswith("o") else "a"
+        raise ModelError(
+            f"input {value.name} is {article} {shown}; it may be a tensor: give its parts"
+        )
     known = value.type.tensor_type.HasField("shape")
     if not known and given is None:
         raise ModelError(

@@ -15,9 +15,9 @@ from loopwright.packages import torch
 
 
 def check_tensors(program: Any) -> None:
-    """Raises `ModelError` for an input that is None, or a number that was exported as itself."""
+    """Raises `ModelError` for an input that is a number, or text, that was exported as itself."""
     for spec in program.graph_signature.input_specs:
-        if hasattr(spec.arg, "value"):
+        if getattr(spec.arg, "value", None) is not None:
             raise ModelError(
                 f"input {spec.arg.name} is {spec.arg.value!r}, a constant; inputs are tensors: "
                 "leave it out where the model has a default, by giving the others by name, or "
@@ -44,19 +44,25 @@ def check_numbers(inputs: Any) -> None:
 def input_names(program: Any) -> list[str]:
     """Names of the tensors that a program takes, in order, as the user calls them: torch writes
     the names of arguments in lower case."""
+    return [name for name in _leaf_names(program) if name is not None]
+
+
+def _leaf_names(program: Any) -> list[str | None]:
+    """Names of the tensors that a program takes, and None in each place of a None."""
     own = list(program.graph_signature.user_inputs)
     left = iter(own)
-    names: list[str] = []
+    names: list[str | None] = []
     for name, part in _parts(program):
         inner = [next(left) for _ in range(part.num_leaves)]
-        names += [name] if part.is_leaf() else inner
-    return names if len(set(names)) == len(own) else own
+        names += [name] if part.is_leaf() and inner != [None] else inner
+    several = [name for name in names if name is not None]
+    return names if len(set(several)) == len(several) else own
 
 
 def arguments_of(program: Any) -> dict[str, Any]:
     """The arguments of a program by name, nested as it takes them, with the names of their tensors
     in place of these."""
-    left = iter(input_names(program))
+    left = iter(_leaf_names(program))
     return {
         name: part.unflatten([next(left) for _ in range(part.num_leaves)])
         for name, part in _parts(program)
@@ -118,7 +124,8 @@ def shapes_given(program: Any, inputs: Inputs) -> dict[str, Any]:
     """The shapes, or arrays, given for the tensors that a program takes, by their names."""
     leaves = program.call_spec.in_spec.flatten_up_to(arranged(program, inputs))
     shapes = (x.shape if isinstance(x, Tensor) else x for x in leaves)
-    return dict(zip(input_names(program), shapes))
+    given = dict(zip(_leaf_names(program), shapes))
+    return {name: shape for name, shape in given.items() if name is not None}
 
 
 def check_given(program: Any, inputs: Inputs) -> None:
@@ -133,8 +140,13 @@ def check_given(program: Any, inputs: Inputs) -> None:
         raise ModelError(
             f"inputs are nested otherwise than in the program: {error}; {remedy}"
         ) from error
-    for name, shape, x in zip(input_names(program), _shapes(program), leaves):
-        found = tuple(np.shape(x))
+    shapes = dict(zip(input_names(program), _shapes(program)))
+    for name, x in zip(_leaf_names(program), leaves):
+        if name is None:
+            if x is not None:
+                raise ModelError(f"inputs have an array where the program has None: {remedy}")
+            continue
+        shape, found = shapes[name], tuple(np.shape(x))
         if found != shape:
             raise ModelError(f"input {name} is {shape} in the program, {found} is given: {remedy}")
 
@@ -152,10 +164,16 @@ def _shapes(program: Any) -> list[tuple[Any, ...]]:
 
 
 def check_results(program: Any) -> None:
-    """Raise `ModelError` for an output that is a number, as a size of a tensor is."""
+    """Raise `ModelError` for an output that is a number, as a size of a tensor is, or complex."""
     (results,) = next(node for node in program.graph.nodes if node.op == "output").args
     for number, x in enumerate(results):
-        if x is None or hasattr(getattr(x, "meta", {}).get("val"), "dtype"):
+        dtype = getattr(getattr(x, "meta", {}).get("val"), "dtype", None)
+        if "complex" in str(dtype):
+            raise ModelError(
+                f"output {number} of the model has complex numbers, which no program has: return "
+                "torch.view_as_real(y), the two parts along a last axis"
+            )
+        if x is None or dtype is not None:
             continue
         of_axis = hasattr(x, "meta")
         what = "a size" if of_axis else repr(x)

@@ -6,17 +6,23 @@ infer without gradients.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from loopwright.graph.errors import ModelError
+from loopwright.graph.importers.torch.complexes import complexes, has_complexes
 from loopwright.graph.importers.torch.program import why_not
 from loopwright.graph.importers.torch.quiet import decomposed, fake_tensors_quiet
 from loopwright.packages import aten, functional, torch
 
 
 def in_parts(program: Any) -> Any:
-    """A program of torch.export without these operators: the same one where it has none. Raises
-    `ModelError` where they fix a size that it has open, as torch finds in the parts alone."""
+    """A program of torch.export without these operators, and those on complex numbers: the same
+    one where it has none. Raises `ModelError` where layers fix a size that it has open, as torch
+    finds in the parts alone."""
+    if has_complexes(program):
+        with fake_tensors_quiet(), suppress(Exception):  # the exporter says what it lacks
+            program = decomposed(program, complexes())
     if not has_layers(program):
         return program
     with fake_tensors_quiet():

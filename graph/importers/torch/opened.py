@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.torch.operators import experts, statistics, windows
+from loopwright.graph.importers.torch.operators import experts, masks, statistics, windows
 from loopwright.graph.importers.torch.operators.paddings import padded
 from loopwright.graph.importers.torch.recurrences import step_by_step, whole_recurrences
 from loopwright.packages import functional, torch
@@ -70,8 +70,8 @@ def _mode(functions: Mapping[Any, Callable[..., Any]]) -> Any:
 
 
 def _at_any_size() -> Mapping[Any, Callable[..., Any]]:
-    own = {functional.affine_grid: _affine_grid, **_pools()}
-    return {**own, **experts.replaced(), **statistics.replaced(), **windows.replaced()}
+    own = {functional.affine_grid: _affine_grid, **_pools(), **experts.replaced()}
+    return {**own, **masks.replaced(), **statistics.replaced(), **windows.replaced()}
 
 
 def _pools() -> Mapping[Any, Callable[..., Any]]:

@@ -56,6 +56,7 @@ _PACKED = (
     "; weights that torch.ao.quantization has packed cannot be exported: give the module as it "
     "was before, or an ONNX file that onnxruntime has quantized"
 )
+_SCRIPT = "torch.jit has made a script of it: give the torch.nn.Module that it was made of"
 _OF_DATA = (
     "; a branch, or a shape, follows elements of tensors, which are not known before a call: take "
     "torch.where of both results, or wrap the module in one that decides beforehand"
@@ -63,7 +64,7 @@ _OF_DATA = (
 _UNKNOWN = re.compile(r"Found <class '([^']+)'> in output.*", re.DOTALL)
 _STRUCTURES = (
     "return tensors, or tuples, lists and dicts of them, as models of transformers do that are "
-    "called with use_cache=False"
+    "called with use_cache=False; a dataclass is one after torch.export.register_dataclass(…)"
 )
 _EXAMPLE = 64
 """A size at which a program is traced: what pools leave of it is not 1, which torch would fix."""
@@ -307,6 +308,10 @@ def why_not(error: Exception) -> str:
         rf"its result has a \1, which torch does not take apart: {_STRUCTURES}", why
     )
     why += _PACKED if "PackedParams" in why else ""
+    if "ScriptModule" in why:
+        return _SCRIPT
+    if type(error).__name__ == "DynamicOutputShapeException":
+        return f"the shape of what {why} gives depends on data: compute it outside of the model"
     data = "data-dependent" in why or type(error).__name__ == "DataDependentOutputException"
     return why.splitlines()[0] + _place(error) + _OF_DATA if data else why
 

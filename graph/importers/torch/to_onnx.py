@@ -22,7 +22,9 @@ from loopwright.graph.importers.torch.quiet import quiet
 from loopwright.graph.importers.torch.translations import translations
 from loopwright.packages import aten, optional, torch
 
-_WITHOUT = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'")
+_WITHOUT = re.compile(
+    r"No ONNX function found for <(?:OpOverload\(op='\w+|torch\._higher_order_ops)\.(\w+)"
+)
 """The exporter's words for an operator that it does not know, after the name of its family."""
 _FUNCTIONS = 4096  # of onnxscript that the exporter keeps, at most
 
@@ -42,7 +44,7 @@ def onnx_of(program: Any) -> Any:
             made = _to_onnx(program)
         except Exception as error:  # noqa: BLE001 - of many kinds
             try:  # some operators are known by their parts alone
-                made = _to_onnx(program.run_decompositions())
+                made = _to_onnx(in_parts(program.run_decompositions()))
             except Exception:  # noqa: BLE001 - the first one says what the user's program has
                 raise ModelError(_why(error)) from error
     _cast_outputs(made.graph, program)

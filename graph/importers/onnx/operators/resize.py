@@ -58,7 +58,8 @@ def _resized(call: Call) -> Value:
             f"its input is {call.dtype()}, and its mode is {mode}: cast the input to float32 "
             "before it, or take the nearest elements"
         )
-    if call.op == _OF_TORCH and mode == "linear":  # torch leaves an axis of the same size as it is
+    filtered = bool(call.get("antialias", 0))
+    if call.op == _OF_TORCH and (mode == "linear" or filtered):  # an axis of the same size is kept
         kept = [call.shape()[a] == n for a, n in zip(axes, sizes)]
         scales = [1.0 if is_kept else s for s, is_kept in zip(scales, kept)]
     resized = dict(zip(axes, sizes))
@@ -76,7 +77,7 @@ def _resized(call: Call) -> Value:
                     value = _along(call, call.as_tensor(value), axis, line, mode)
             return value
     if mode != "nearest":
-        smooth = bool(call.get("antialias", 0)) and any(s < 1 for s in scales)
+        smooth = filtered and any(s < 1 for s in scales)
         return _weighted(call, value, axes, scales, sizes, mode, smooth)
     for number, axis in enumerate(axes):
         old = shape_of(value)[axis]
@@ -334,8 +335,15 @@ def _weighted(
         old, new, scale = shape_of(value)[axis], sizes[number], scales[number]
         if new == old and scale == 1 and _mode(call) != _CROPPED:
             continue
-        at = _coordinates(call, number, np.arange(new, dtype=np.float64), old, new, scale)
-        stretch = max(1 / scale, 1.0) if smooth else 1.0
+        i, step = np.arange(new, dtype=np.float64), 1 / scale
+        if call.op == _OF_TORCH and call.get("antialias", 0):
+            # Corners say how far apart places are alone: the first one is inside of the image.
+            if _mode(call) == "align_corners":
+                step = (old - 1) / (new - 1) if new > 1 else 0.0
+            at = (i + 0.5) * step - 0.5
+        else:
+            at = _coordinates(call, number, i, old, new, scale)
+        stretch = max(step, 1.0) if smooth else 1.0
         places, weights = _taps(call, at, old, mode, stretch)
         value = _mixed(call, value, axis, places, weights.astype(str(value.dtype)))
         value = _extrapolated(call, value, axis, (at < 0) | (at > old - 1))

@@ -30,6 +30,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
     return {
         **{each.vec: _nearest for each in nearest},
         **{each.vec: _smooth(mode) for each, mode in smooth.items()},
+        aten._upsample_bilinear2d_aa.default: _filtered("linear"),
+        aten._upsample_bicubic2d_aa.default: _filtered("cubic", cubic_coeff_a=-0.5),
     }
 
 
@@ -38,16 +40,32 @@ def _nearest(x: Any, output_size: Any = None, scale_factors: Any = None) -> Any:
     return _resized(x, output_size, scale_factors, "nearest", "asymmetric")
 
 
-def _smooth(mode: str) -> Callable[..., Any]:
+def _smooth(mode: str, **options: float) -> Callable[..., Any]:
     def resized(x: Any, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
         places = "align_corners" if align_corners else "half_pixel"
-        return _resized(x, output_size, scale_factors, mode, places)
+        return _resized(x, output_size, scale_factors, mode, places, **options)
+
+    return resized
+
+
+def _filtered(mode: str, **options: float) -> Callable[..., Any]:
+    """An image that is filtered before it shrinks."""
+    smooth = _smooth(mode, antialias=1, exclude_outside=1, **options)
+
+    def resized(x: Any, output_size: Any, align_corners: bool, *factors: float | None) -> Any:
+        known = [s for s in factors if s is not None]
+        return smooth(x, output_size, align_corners, known or None)
 
     return resized
 
 
 def _resized(
-    x: Any, output_size: Any, factors: Sequence[float] | None, mode: str, places: str
+    x: Any,
+    output_size: Any,
+    factors: Sequence[float] | None,
+    mode: str,
+    places: str,
+    **options: float,
 ) -> Any:
     scales = None
     if factors is not None:
@@ -68,7 +86,7 @@ def _resized(
             sizes,
             mode=mode,
             coordinate_transformation_mode=places,
-            cubic_coeff_a=-0.75,
             nearest_mode="floor",
+            **{"cubic_coeff_a": -0.75, **options},
         ),
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loopwright.graph.importers.torch.operators.parts import op, own, whole
-from loopwright.packages import aten
+from loopwright.packages import aten, torch
 
 _INT64, _BOOL = 7, 9  # of ONNX's types
 
@@ -17,6 +17,18 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.index_put.default: _put,
         aten.masked_scatter.default: _scattered,
     }
+
+
+def replaced() -> dict[Any, Callable[..., Any]]:
+    """What takes the place of torch's functions while a program is traced."""
+    return {torch.Tensor.fill_diagonal_: _fill_diagonal}
+
+
+def _fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Any:
+    """A number on the diagonal of a matrix, which torch writes by strides of its storage."""
+    if wrap or x.dim() != 2:
+        return x.fill_diagonal_(fill_value, wrap)
+    return x.masked_fill_(torch.eye(*x.shape, dtype=torch.bool), fill_value)
 
 
 def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:

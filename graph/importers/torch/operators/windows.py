@@ -24,16 +24,23 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 
 def replaced() -> dict[Any, Callable[..., Any]]:
-    """What takes the place of torch's windows of signals while a program is traced."""
-    made = (torch.bartlett_window, torch.hamming_window, torch.kaiser_window)
+    """What takes the place of torch's windows and frequencies while a program is traced."""
+    made = (
+        torch.bartlett_window,
+        torch.fft.fftfreq,
+        torch.fft.rfftfreq,
+        torch.hamming_window,
+        torch.kaiser_window,
+    )
     return {each: functools.partial(_known, each) for each in made}
 
 
 def _known(window: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """A window that is known before a call: ONNX lacks some, and has others of few options."""
+    """Numbers that are known before a call: ONNX lacks some, and has others of few options."""
     from torch.utils._python_dispatch import _disable_current_modes
 
-    if not isinstance(args[0] if args else options["window_length"], int):
+    count = args[0] if args else options.get("n", options.get("window_length"))
+    if not isinstance(count, int):
         return window(*args, **options)
     with _disable_current_modes():
         numbers = window(*args, **options)
