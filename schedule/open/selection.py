@@ -17,8 +17,7 @@ from loopwright.schedule.open.work import Array, Floats, inputs, operations
 _LARGER = 4.0  # a size above those that a program was made for is that much farther from it
 _ALONE = 128  # least sizes of one dim that are cells of their own
 _STEP = 1.06  # times as large: from one cell behind these to the next
-_FAR = math.log(16)  # distance from which on operations do not tell the time
-_NEARER = 0.01  # of a program's cost for each unit of distance
+_NEARER = 0.02  # of a program's cost for each unit of distance
 _SHARES = (1 / 6, 1 / 2, 5 / 6)  # of the way through a cell, where costs are compared
 _ALIKE = 1.005  # times the least that the program of the cell before may cost: fewer rules
 
@@ -86,14 +85,12 @@ def _least(dims: Sequence[Dim]) -> dict[str, list[int]]:
 
 
 def _work(programs: Sequence[OpenProgram]) -> Cost:
-    """The operations of programs. Of two with as many, the one made for the next larger sizes
-    counts less, since its blocks hold all of the smaller loops; those made for much larger ones,
-    or smaller ones, cannot be compared so."""
+    """The operations of programs, and somewhat more the farther sizes are from those that they
+    were made for: the blocks of larger ones hold all of the smaller loops."""
     numbers = [operations(p.tree, p.target.threads) for p in programs]
 
     def cost(k: int, sizes: Mapping[str, Array]) -> Floats:
-        away = distance(programs[k], sizes)
-        more: Floats = np.exp(np.where(away > _FAR, away, _NEARER * away))
+        more: Floats = np.exp(_NEARER * distance(programs[k], sizes))
         return inputs(sizes, numbers[k])[:, -1] * more
 
     return cost

@@ -42,16 +42,19 @@ def inputs(sizes: Mapping[str, int | Array], number: Number) -> Floats:
 
 
 def _of_nest(stmt: Stmt, threads: int) -> Number:
-    """Operations of the busiest thread in a top-level statement."""
-    blocks: Number = 1
-    outer = stmt
-    while isinstance(outer, Loop) and outer.kind == "parallel":
-        blocks = blocks * outer.extent
-        outer = outer.body[0]
+    """Operations of the busiest thread in a top-level statement. The last one has the last block,
+    which may be shorter; one before it may have as many blocks."""
     total: Number = sum(_inside([stmt], {}), start=0)
+    blocks: Number = 1
+    body: Sequence[Stmt] = (stmt,)
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "parallel":
+        blocks = blocks * body[0].extent
+        body = body[0].body
     if threads == 1 or blocks == 1:
         return total
-    return total // blocks * ceildiv(blocks, threads)
+    block: Number = sum(_inside(body, {}), start=0)
+    last = total - block * ((blocks * (threads - 1)) // threads)
+    return extreme("max", last, block * ceildiv(blocks - 1, threads))
 
 
 def _inside(body: Sequence[Stmt], around: dict[Var, Number]) -> list[Number]:
@@ -66,7 +69,8 @@ def _inside(body: Sequence[Stmt], around: dict[Var, Number]) -> list[Number]:
 
 
 def _iterations(loop: Loop, around: dict[Var, Number]) -> dict[Var, Number]:
-    """Iterations of a loop. A bound of what is left behind a block tells those of all blocks."""
+    """Iterations of a loop. A bound of what is left behind a block tells those of all blocks; in
+    one block, it holds for the last one alone."""
     if loop.kind == "vectorized":
         return {}
     extent: Number = loop.extent

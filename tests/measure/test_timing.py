@@ -174,6 +174,11 @@ def test_a_long_stall_at_the_first_call_of_a_program_of_open_sizes_is_no_verdict
     assert found == pytest.approx([1e-6, 3e-6, 1e-3])
 
 
+def test_the_first_call_of_a_long_program_of_open_sizes_is_no_sample():
+    cold = [Scripted([first, *[10e-3] * 100]) for first in (11e-3, 13e-3, 20e-3)]
+    assert _seconds(cold) == pytest.approx([10e-3] * 3)
+
+
 def test_the_interval_encloses_the_median_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = 0
