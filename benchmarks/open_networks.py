@@ -21,6 +21,7 @@ import numpy as np
 
 import loopwright as lw
 from loopwright.cli.common.network import bounds_of, shapes_of
+from loopwright.graph.open.source import sizes_of
 
 ROUNDS = 9
 
@@ -34,7 +35,7 @@ ROUNDS = 9
 @click.option("--records", type=click.Path(exists=True), help="A record store.")
 def main(path, dims, shapes, count, threads, records):
     """Measure a network at random sizes."""
-    sizes = dict(map(bounds_of, dims))
+    sizes = sizes_of(dict(map(bounds_of, dims)))
     inputs = shapes_of(shapes, sizes)
     began = time.monotonic()
     model = lw.build_model(path, inputs, dims=sizes, threads=threads, records=records)
