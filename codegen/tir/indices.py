@@ -219,11 +219,14 @@ class Indices:
         begin = self._begins.get(buffer.name)
         total: Any = 0
         typed = in_64_bits if self.sizes else expression
+        # Of 32 bits that are widened as a whole, LLVM does not see that lanes are neighbours.
+        read = self._wide if self.sizes else self.linear
         for position, size in zip(index, buffer.shape, strict=True):
-            at, (low, high) = self.linear(position), self.range(position)
+            at, (low, high) = read(position), self.range(position)
             if low < 0:
                 at = tirx.Max(typed(at), typed(0))
-            if high >= bounds(size)[0]:
+            inside = high < bounds(size)[0] or self._fits(self._greatest_of(position), size - 1)
+            if not inside:
                 at = tirx.Min(typed(at), typed(self.size(size) - 1))
             total = total * typed(self.size(size)) + at
         return total if begin is None else total + self.known[begin].value

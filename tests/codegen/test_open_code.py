@@ -1,5 +1,6 @@
 """Code of open sizes computes in its loops what follows from them, and nothing else again."""
 
+import itertools
 import re
 
 import pytest
@@ -23,10 +24,20 @@ def product(n):
     return lw.ops.batch_matmul(lw.tensor("P", (2, n, n)), lw.tensor("V", (2, n, 24)))
 
 
+def depthwise(n):
+    """A convolution whose columns are 0 behind the edges, channels last."""
+    x, w = lw.tensor("X", (1, 12, n, 64)), lw.tensor("W", (5, 5, 1, 64), constant=True)
+    return lw.ops.depthwise_conv2d(x, w, padding=2, layout="NHWC")
+
+
 @pytest.fixture(params=[softmax, product])
 def code(request):
+    return code_of(request.param)
+
+
+def code_of(operator):
     """The code of a default program of lengths from 1 to 300, made for 50."""
-    work = lw.workload(request.param(lw.dim("n", 1, 300)))
+    work = lw.workload(operator(lw.dim("n", 1, 300)))
     config = next(default_configs(work, AVX512_LARGE, Numerics.STANDARD, {"n": 50}))
     made = open_program(work, AVX512_LARGE, config, {"n": 50})
     arguments = (*made.tree.inputs, *made.tree.prepared, *made.tree.outputs)
@@ -37,6 +48,15 @@ def test_places_are_sums_of_64_bits(code):
     widened = re.findall(r"""Cast\("int64", ([^()]*)\)""", code)
     assert widened
     assert not [part for part in widened if re.search(r"[+*]", part)]
+
+
+def test_neighbours_in_a_padded_image_are_read_as_vectors():
+    code = code_of(depthwise)
+    assert "lane" in code
+    for part in code.split('Cast("int64", ')[1:]:
+        depths = itertools.accumulate({"(": 1, ")": -1}.get(x, 0) for x in part)
+        inside = part[: next(k for k, depth in enumerate(depths) if depth < 0)]
+        assert "lane" not in inside, inside
 
 
 def test_only_the_last_tile_of_an_axis_has_a_limit(code):
