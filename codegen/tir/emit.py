@@ -233,7 +233,9 @@ class _Emitter:
     def transposed(self, loop: Loop) -> list[Any] | None:
         """A loop over neighbours in memory around stores whose lanes stand apart: several at a
         time, transposed in registers. None for any other loop."""
-        if not 2 <= bounds(loop.extent)[1] <= _MOST_ROWS or not self._whole(loop):
+        if isinstance(loop.extent, Formula) or not 2 <= loop.extent <= _MOST_ROWS:
+            return None  # rows are as many at every size
+        if not self._whole(loop):
             return None
         stores = vector_stores(loop.body)
         if not stores or not all(lanes_apart(s, loop.var) for s in stores) or reads_back(stores):
