@@ -5,7 +5,7 @@ import numpy as np
 from loopwright.graph.build import build_model
 
 
-def node_model(op, arrays, known=None, results=1, opset=20, order=None, **attributes):
+def node_model(op, arrays, known=None, results=1, opset=20, order=None, ml=3, **attributes):
     """A model of one operator: arrays for its inputs and, `known`, for its weights, by name."""
     from onnx import ValueInfoProto, helper, numpy_helper
 
@@ -23,7 +23,8 @@ def node_model(op, arrays, known=None, results=1, opset=20, order=None, **attrib
         [ValueInfoProto(name=name) for name in names],
         [numpy_helper.from_array(array, name) for name, array in known.items()],
     )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    versions = {"": opset, "com.microsoft": 1, "ai.onnx.ml": ml}
+    opsets = [helper.make_opsetid(*pair) for pair in versions.items()]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

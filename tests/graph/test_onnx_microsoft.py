@@ -290,3 +290,40 @@ def test_rows_of_a_quantized_table_are_read(zeros, bits):
     arrays = {"i": RNG.integers(0, 9, (2, 3))}
     options = {"block_size": 16, "bits": bits, "quantize_axis": 1}
     compare("GatherBlockQuantized", arrays, known, order=order, **options)
+
+
+@pytest.mark.parametrize("unidirectional", [0, 1])
+@pytest.mark.parametrize("columns", [False, True])
+def test_attention_of_quantized_data(unidirectional, columns):
+    """Its weights have one scale, or one for each column."""
+    scale = np.full(24 if columns else 1, 0.01, np.float32)
+    known = {
+        "w": weights(8, 24),
+        "b": real(24),
+        "x_scale": np.float32(0.02),
+        "w_scale": scale if columns else np.float32(0.01),
+        "mask": np.array([4, 5], np.int32),
+        "x_zero": np.uint8(120),
+        "w_zero": np.zeros(24 if columns else (), np.int8),
+    }
+    options = {"num_heads": 2, "unidirectional": unidirectional}
+    compare("QAttention", {"x": whole(2, 5, 8)}, known, **options)
+
+
+def test_quantized_tables_are_embedded_and_normalized():
+    parts = {"words": (20, 6), "places": (9, 6), "segments": (2, 6), "gamma": (6,), "beta": (6,)}
+    known = {name: whole(*shape) for name, shape in parts.items()}
+    known["mask"] = np.ones((2, 5), np.int32)
+    known |= {f"{name}_scale": np.float32(0.01 + n / 100) for n, name in enumerate(parts)}
+    known |= {f"{name}_zero": np.uint8(100 + n) for n, name in enumerate(parts)}
+    rows = {"ids": whole(2, 5).astype(np.int32) % 20, "kinds": whole(2, 5).astype(np.int32) % 2}
+    compare("QEmbedLayerNormalization", rows, known, results=2, epsilon=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_distances_between_rows(metric):
+    compare("CDist", {"a": real(7, 5), "b": real(3, 5)}, metric=metric)
+
+
+def test_inverses_of_matrices():
+    compare("Inverse", {"x": real(2, 4, 4) + 4 * np.eye(4, dtype=np.float32)})

@@ -14,7 +14,7 @@ from loopwright.graph.importers.onnx.protos import in_order, inner_graphs
 from loopwright.packages import onnx, optional
 from loopwright.paths import file_at
 
-_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 """Whose operators are known."""
 
 
@@ -131,7 +131,7 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
         if node.domain not in (*_DOMAINS, SCANS):
             raise ModelError(
                 f"operator {called} is of the domain {node.domain!r}; known are those of "
-                f"{' and '.join(_DOMAINS[1:])}: compute it outside, and end the model before it "
+                f"{', '.join(_DOMAINS[1:])}: compute it outside, and end the model before it "
                 "or make what it gives an input, as onnx.utils.extract_model does"
             )
         if twice := [n for n in node.output if n in made]:

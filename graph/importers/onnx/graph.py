@@ -25,7 +25,7 @@ from loopwright.graph.importers.definitions import (
 )
 from loopwright.graph.importers.indexed import indexed
 from loopwright.graph.importers.inputs import shape_of as shape_of_input
-from loopwright.graph.importers.onnx import microsoft, operators  # noqa: F401 - fill the table
+from loopwright.graph.importers.onnx import estimators, microsoft, operators  # noqa: F401 - fill the table
 from loopwright.graph.importers.onnx.call import (
     OPERATORS,
     Array,

@@ -111,5 +111,6 @@ def attribute(a: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):
-        return [v.decode(errors="replace") if isinstance(v, bytes) else v for v in value]
+        strings = bool(value) and isinstance(value[0], bytes)
+        return [v.decode(errors="replace") for v in value] if strings else list(value)
     return value

@@ -13,12 +13,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from loopwright.graph.importers.onnx import microsoft, operators, sequences  # noqa: F401 - fill the table
+from loopwright.graph.importers.onnx import estimators, microsoft, operators, sequences  # noqa: F401 - fill the table
 from loopwright.graph.importers.onnx.call import LIMITS, OPERATORS
 from loopwright.graph.importers.onnx.fold import DRAWN
 from loopwright.packages import onnx
 
 _MARKS = ("<!-- ONNX operators, by the command below -->", "<!-- end of ONNX operators -->")
+_ML = "ai.onnx.ml"
 _SEQUENCES = r"Sequence|Optional|String|Regex|ImageDecoder"
 
 
@@ -35,7 +36,7 @@ def table() -> str:
     lines += [f"| {what} | {_listed(names)} |" for what, names in rows]
     lines += ["", "| operator | limit |", "|---|---|"]
     lines += [f"| {_listed(names)} | {limit} |" for limit, names in _limits()]
-    lines += ["", f"Not read: {_listed(unread)}; training; the domain ai.onnx.ml."]
+    lines += ["", f"Not read: {_listed([*unread, *_estimators()])}; training."]
     return "\n".join(lines)
 
 
@@ -62,6 +63,12 @@ def _others() -> tuple[list[str], list[str]]:
     made = [n for n, s in left.items() if s.has_function or s.has_context_dependent_function]
     made = [n for n in made if n not in DRAWN and not re.search(_SEQUENCES, n)]
     return made, [n for n in left if n not in made and n not in sequences.OPERATORS]
+
+
+def _estimators() -> list[str]:
+    """The operators of ai.onnx.ml without a rule."""
+    every = {f"{s.domain}:{s.name}" for s in onnx.defs.get_all_schemas() if s.domain == _ML}
+    return sorted(every - OPERATORS.keys())
 
 
 def main(path: str) -> None:

@@ -4,6 +4,7 @@ from loopwright.graph.importers.onnx.microsoft import (  # noqa: F401 - each fil
     attention,
     decoders,
     fused,
+    matrices,
     packed,
     quantized,
 )

@@ -36,12 +36,24 @@ MASKS = "masks of one axis with a length each, of two or of three axes"
 
 @operator("com.microsoft:Attention", limit=MASKS)
 def _attention(call: Call) -> list[Value]:
+    return _of_projections(call, call.plus(product(call, call.value(0), call.value(1)), 2))
+
+
+@operator("com.microsoft:QAttention", limit=MASKS)
+def _quantized_attention(call: Call) -> list[Value]:
+    x, weights, bias, *scales, mask, zero, own, past = (call.optional(n) for n in range(9))
+    inputs = (x, weights, *scales, zero, own, bias)
+    made = OPERATORS["com.microsoft:MatMulIntegerToFloat"](replace(call, inputs=inputs))
+    assert not isinstance(made, Sequence)
+    return _of_projections(replace(call, inputs=(x, weights, bias, mask, past)), made)
+
+
+def _of_projections(call: Call, made: Value) -> list[Value]:
+    """Attention whose queries, keys and values stand side by side in the last axis."""
     for name in ("do_rotary", "qkv_hidden_sizes", "past_present_share_buffer"):
         if call.get(name):
             raise call.unsupported(f"its {name} is not supported; export without it")
-    x, weights = call.value(0), call.value(1)
-    made = call.plus(product(call, x, weights), 2)
-    size, count = shape_of(weights)[1] // 3, int(call.get("num_heads"))
+    size, count = shape_of(made)[2] // 3, int(call.get("num_heads"))
     sides = [take(call, made, 2, np.arange(size * n, size * (n + 1)), "heads") for n in range(3)]
     queries, *kept = (heads(call, side, count) for side in sides)
     if call.has(4):
@@ -165,3 +177,17 @@ def _embed_layer_norm(call: Call) -> Sequence[Value]:
         mask, k = call.tensor(7), Index("k", length)
         counts = define("lengths", (batch,), lambda b: f.sum(f.cast(mask[b, k], "int32")))
     return [made[0], counts, total][: len(call.outputs)]
+
+
+@operator("com.microsoft:QEmbedLayerNormalization")
+def _quantized_embed_layer_norm(call: Call) -> Value | Sequence[Value]:
+    """The same for tables and a scale and shift that are quantized: they are made real."""
+    real: list[Value | None] = []
+    for n in range(2, 7):
+        kept = call.known(n)
+        if kept is not None:
+            less = call.required(n + 11, 0).astype(np.float32)
+            kept = (kept.astype(np.float32) - less) * call.required(n + 6)
+        real.append(kept)
+    rule = OPERATORS["com.microsoft:EmbedLayerNormalization"]
+    return rule(replace(call, inputs=(*call.inputs[:2], *real, call.optional(7))))

@@ -1,0 +1,135 @@
+"""Columns of tables: scaled, chosen, joined, filled in and coded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from loopwright.dsl import functions as f
+from loopwright.dsl.expr import Expr
+from loopwright.dsl.index import Index
+from loopwright.graph.importers.onnx.call import (
+    OPERATORS,
+    Array,
+    Call,
+    Value,
+    define,
+    gathered,
+    number,
+    operator,
+    shape_of,
+)
+from loopwright.graph.importers.onnx.operators.reduction import along
+from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
+
+
+@operator("ai.onnx.ml:Scaler")
+def _scaler(call: Call) -> Value:
+    less, times = (np.asarray(call.get(n), np.float32) for n in ("offset", "scale"))
+    values = [call.value(0), less, times]
+    return call.broadcast(values, lambda x, o, s: (f.cast(x, "float32") - o) * s)
+
+
+@operator("ai.onnx.ml:Normalizer")
+def _normalizer(call: Call) -> Value:
+    """Each row over its norm; one whose norm is 0 stays."""
+    x = call.broadcast([call.value(0)], lambda e: f.cast(e, "float32"))
+    kind = str(call.get("norm", "MAX"))
+    before: dict[str, Callable[[Expr], Expr]] = {
+        "MAX": lambda e: e, "L1": f.abs, "L2": lambda e: e * e,
+    }  # fmt: skip
+    total = along(x, [len(shape_of(x)) - 1], "max" if kind == "MAX" else "sum", True, before[kind])
+    norm = call.broadcast([total], f.sqrt) if kind == "L2" else total
+    return call.broadcast([x, norm], lambda e, n: e / f.where(f.equal(n, 0), 1.0, n))
+
+
+@operator("ai.onnx.ml:Binarizer")
+def _binarizer(call: Call) -> Value:
+    least = float(call.get("threshold", 0.0))
+    return call.each(lambda x: f.where(x > least, f.cast(1, x.dtype), f.cast(0, x.dtype)))
+
+
+@operator("ai.onnx.ml:Imputer")
+def _imputer(call: Call) -> Value:
+    """Data with other numbers in place of those that are missing."""
+    is_whole = call.get("imputed_value_int64s") is not None
+    name, plain = ("int64s", "int64") if is_whole else ("floats", "float")
+    new = np.asarray(call.get(f"imputed_value_{name}"), call.dtype())
+    missing = call.get(f"replaced_value_{plain}", 0)
+
+    def filled(x: Expr, other: Expr) -> Expr:
+        hit = f.isnan(x) if math.isnan(missing) else f.equal(x, missing)
+        return f.where(hit, other, x)
+
+    return call.broadcast([call.value(0), new], filled)
+
+
+@operator("ai.onnx.ml:FeatureVectorizer")
+def _feature_vectorizer(call: Call) -> Value:
+    parts = [call.value(n) for n in range(len(call.inputs))]
+    parts = [x if len(shape_of(x)) == 2 else reshaped(call, x, (1, *shape_of(x))) for x in parts]
+    floats = [call.broadcast([x], lambda e: f.cast(e, "float32")) for x in parts]
+    return joined(call, list(floats), 1)
+
+
+@operator("ai.onnx.ml:ArrayFeatureExtractor")
+def _array_feature_extractor(call: Call) -> Value:
+    """The columns that the second input names."""
+    x = (
+        call.value(0)
+        if len(call.shape()) > 1
+        else reshaped(call, call.value(0), (1, *call.shape()))
+    )
+    columns = reshaped(call, call.value(1), (math.prod(call.shape(1)),))
+    made = OPERATORS["Gather"](replace(call, inputs=(x, columns), attributes={"axis": -1}))
+    assert not isinstance(made, Sequence)
+    return made
+
+
+@operator(
+    "ai.onnx.ml:OneHotEncoder", limit="categories are whole numbers; an unknown one gives zeros"
+)
+def _one_hot_encoder(call: Call) -> Value:
+    kinds = call.get("cats_int64s")
+    if kinds is None:
+        raise call.unsupported("its categories are strings; they may be whole numbers")
+    kept, x, shape = call.as_tensor(np.asarray(kinds, np.int64)), call.value(0), call.shape()
+
+    def hit(*i: Index) -> Expr:
+        same = f.equal(f.cast(call.read(x, i[:-1]), "int64"), kept[i[-1]])
+        return f.cast(same, "float32")
+
+    return define("onehot", (*shape, len(kinds)), hit)
+
+
+@operator("ai.onnx.ml:LabelEncoder", limit="keys and values are numbers")
+def _label_encoder(call: Call) -> Value:
+    """The value beside the key that an element is, or the default."""
+    keys, values = _numbers(call, "keys"), _numbers(call, "values")
+    default = call.get("default_tensor")
+    if default is None:
+        whole = values.dtype == np.int64
+        default = call.get("default_int64", -1) if whole else call.get("default_float", -0.0)
+    x, kept, k = call.tensor(0), call.as_tensor(keys), Index("k", len(keys))
+
+    def place(*i: Index) -> Expr:
+        return f.max(f.where(f.equal(x[i], kept[k]), k, -1))
+
+    at, coded = define("place", call.shape(), place), call.as_tensor(values)
+    missing = number(np.reshape(default, -1)[0], str(values.dtype))
+    return call.broadcast([at], lambda n: f.where(n >= 0, gathered(coded, f.max(n, 0)), missing))
+
+
+def _numbers(call: Call, side: str) -> Array:
+    """The keys or the values of a code."""
+    given = call.get(f"{side}_tensor")
+    if given is None:
+        for name, dtype in (("int64s", np.int64), ("floats", np.float32)):
+            if call.get(f"{side}_{name}") is not None:
+                given = np.asarray(call.get(f"{side}_{name}"), dtype)
+    if given is None or given.dtype == object:
+        raise call.unsupported(f"its {side} are strings; they may be numbers")
+    return np.asarray(given).reshape(-1)
