@@ -70,11 +70,12 @@ def default_configs(
     workload: Sized, target: Target, numerics: Numerics, sizes: Mapping[str, int]
 ) -> Iterator[Config]:
     """The default config of a workload with dims at some sizes; where it has rewrites, which may
-    have no form for others, also the one without them."""
+    have no form for others, also those without them, down to the one that has none."""
     sketch = default_for_smaller(workload, target, numerics, sizes)
     yield sketch.at(sketch.default)
-    if sketch.derivation:
-        without = frozenset(sketch.derivation.names)
+    without: frozenset[str] = frozenset()
+    while sketch.derivation:
+        without |= {*sketch.derivation.names}
         sketch = default_sketch(workload.at(**sizes), target, numerics, without)
         yield sketch.at(sketch.default)
 

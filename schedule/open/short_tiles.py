@@ -60,10 +60,13 @@ def _with_short_tiles(sketch: Sketch, contexts: Sequence[NestContext], smaller: 
         if number != leader or all(extent(a) == extent(b) for a, b in zip(nest.tile, less.tile)):
             continue
         knobs = {knob.name: knob for knob in nest_knobs(nest, context)}
+        if sketch.knobs[places[f"tile{leader}"]].choices != knobs["tile"].choices:
+            continue  # a rewrite has fixed it
         tile = _short(nest, less, context, knobs["tile"].choices)
         for name, choice in default_choices(nest, context, knobs, tile).items():
             place = places[f"{name}{leader}"]
-            numbers[place] = sketch.knobs[place].choices.index(choice)
+            if choice in sketch.knobs[place].choices:
+                numbers[place] = sketch.knobs[place].choices.index(choice)
     return replace(sketch, default=tuple(numbers))
 
 

@@ -41,6 +41,31 @@ def test_blocks_that_images_of_one_row_alone_have_are_not_chosen_for_larger_ones
         assert sketch.workload.key == workload.at(h=size).key
 
 
+def test_a_tile_that_a_rewrite_has_fixed_stays_at_smaller_sizes():
+    """Winograd's form of stride 2 adds up in results whose tile all of its sums share."""
+    target = replace(AVX512_LARGE, threads=1, l1_bytes=32 << 10, l2_bytes=1 << 20)
+    x, w = tensor("x", lw.dim("n", 1, 8), 28, 28, 128), tensor("w", 3, 3, 128, 256, constant=True)
+    workload = lw.workload(ops.conv2d(x, w, stride=2, padding=1, layout="NHWC"))
+    sketch = default_for_smaller(workload, target, Numerics.STANDARD, {"n": 2})
+    assert sketch.derivation.names == ("winograd",)
+    tiles = dict(sketch.at(sketch.default).values)
+    assert tiles["tile5"] == tiles["tile6"] == tiles["tile7"]
+
+
+def test_windows_that_step_by_two_have_programs_for_even_and_odd_widths():
+    """An even width needs no padding behind it, so no rewrite of it serves an odd one."""
+    x, w = tensor("x", 1, 8, lw.dim("n", 16, 128), 32), tensor("w", 3, 3, 1, 32, constant=True)
+    point = tensor("point", 1, 1, 32, 32, constant=True)
+    row = ops.depthwise_conv2d(x, w, stride=2, padding=1, layout="NHWC")
+    workload = lw.workload(ops.conv2d(row, point, layout="NHWC"))
+
+    def choosing(given):
+        return partial(default_configs, given, AVX512_LARGE, Numerics.STANDARD)
+
+    made = covered(workload, AVX512_LARGE, choosing)
+    assert len(made.programs) < MOST_PROGRAMS // 2
+
+
 def dense_of_any_rows(threads):
     target = replace(AVX512_LARGE, threads=threads)
     x, w = tensor("x", lw.dim("n", 1, 4096), 768), tensor("w", 768, 768, constant=True)
