@@ -310,10 +310,14 @@ def test_one_library_serves_any_number_of_rows():
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_a_branch_to_a_node_that_is_none_is_an_error():
-    nodes, leaves = grown(1, 2)
-    nodes["nodes_truenodeids"][0] = 99
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("truenodeids", "is not as ONNX"), ("featureids", "a column that data of 5 have not")],
+)
+def test_a_branch_to_a_node_or_a_column_that_is_none_is_an_error(name, words):
+    nodes, leaves = grown(2, 2)
+    nodes[f"nodes_{name}"][0] = max(nodes["nodes_nodeids"]) + 1 if name != "featureids" else 5
     options = {**nodes, **weighted(leaves, [0], "target"), "n_targets": 1}
     model = node_model("TreeEnsembleRegressor", {"x": ROWS}, domain="ai.onnx.ml", **options)
-    with pytest.raises(ModelError, match="is not as ONNX"):
+    with pytest.raises(ModelError, match=words):
         build_model(model)

@@ -97,7 +97,8 @@ class _Names:
         """The places of some names. Raises `LookupError` for one that is none."""
         asked = trees * self._width + nodes
         found = np.searchsorted(self._keys, asked)
-        if not (self._keys.take(found, mode="clip") == asked).all():
+        is_known = (nodes < self._width) & (self._keys.take(found, mode="clip") == asked)
+        if not is_known.all():
             raise LookupError("a node that is none")
         return self._order[found]
 
@@ -168,6 +169,10 @@ def _numbered(call: Call) -> _Trees:
 
 def _leaves(call: Call, x: Tensor, trees: _Trees) -> Tensor:
     """The leaf of each row in each tree."""
+    if not 0 <= trees.feature.min() <= trees.feature.max() < shape_of(x)[1]:
+        raise call.unsupported(
+            f"a node of it reads a column that data of {shape_of(x)[1]} have not"
+        )
     columns = {"feature": trees.feature, "passed": trees.passed, "failed": trees.failed}
     kept = {name: call.as_tensor(a.astype(np.int32)) for name, a in columns.items()}
     limits = call.as_tensor(trees.threshold.astype(x.dtype))
@@ -183,9 +188,7 @@ def _leaves(call: Call, x: Tensor, trees: _Trees) -> Tensor:
         holds = functions[first](value, limit)
         for other in others:
             is_other = f.equal(gathered(tests, node), other)
-            holds = (is_other & functions[other](value, limit)) | (
-                f.equal(is_other, False) & holds
-            )
+            holds = f.where(is_other, functions[other](value, limit), holds)
         return holds if missing is None else holds | (f.isnan(value) & gathered(missing, node))
 
     def step(before: list[Value], _: list[Value]) -> Results:
