@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Protocol
 
 from loopwright.dsl.dtypes import check_dtype, is_float, item_bytes
@@ -251,7 +252,5 @@ def _reduction(op: str, x: object) -> Expr:
 def _extreme(op: str, x: object, others: tuple[Any, ...]) -> Expr:
     if not others:
         return _reduction(op, x)
-    result = binary(op, x, others[0])
-    for other in others[1:]:
-        result = binary(op, result, other)
-    return result
+    first, *rest = others
+    return functools.reduce(functools.partial(binary, op), rest, binary(op, x, first))

@@ -3,6 +3,7 @@ a warp hold together. Where which element is, the preludes say."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import tirx
@@ -104,11 +105,7 @@ class MmaEmitter:
 
 def _step(buffer: Buffer, axis: int) -> int:
     """Elements from one subscript of an axis to the next."""
-    axis %= len(buffer.shape)
-    step = 1
-    for extent in buffer.shape[axis + 1 :]:
-        step *= int(extent)
-    return step
+    return math.prod(map(int, buffer.shape[axis % len(buffer.shape) + 1 :]))
 
 
 def _call(name: str, *arguments: Any) -> Any:

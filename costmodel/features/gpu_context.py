@@ -7,6 +7,7 @@ the tiles that a warp loads, stores or multiplies as one operation on 16×16 ele
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -75,9 +76,7 @@ class GpuWalk(Walk):
         node, statements = made
         inner = [child for child in node.children if isinstance(child, LoopContext)]
         own = [stmt.buffer for stmt in loop.body if isinstance(stmt, Allocate)]
-        registers: Real = 0.0
-        for child in inner:
-            registers = most(registers, child.registers)
+        registers = functools.reduce(most, (0.0, *(child.registers for child in inner)))
         node = replace(
             node,
             shared=total([*map(_shared, own), *(child.shared for child in inner)]),

@@ -50,6 +50,7 @@ from loopwright.schedule.tree.grammar import (
     Term,
     Tree,
     Var,
+    flat,
 )
 
 ARRAYS = 9
@@ -73,9 +74,8 @@ def selection_features(tree: Tree, target: Target) -> Floats:
     tree = tree.row(0)
     count = _Count(gpu=target.gpu is not None)
     count.block(tree.body, 1.0)
-    found = {**count.found, "range": 1.0}
-    for stmt in tree.body:
-        found["range"] = max(found["range"], _iterations(stmt, _PARALLEL))
+    most = max([1.0, *(_iterations(stmt, _PARALLEL) for stmt in tree.body)])
+    found = {**count.found, "range": most}
     arrays = {"input": (*tree.inputs, *tree.constants), "output": tree.outputs}
     for way, buffers in arrays.items():
         for place, buffer in enumerate(buffers):
@@ -180,7 +180,7 @@ class _Count:
         self, buffer: Buffer, index: Sequence[Linear], runs: float, unit: float = 1.0
     ) -> None:
         if buffer.scope in _MEMORY:
-            self._add(self._kind(_flat(buffer, index), unit), runs)
+            self._add(self._kind(flat(buffer, tuple(index)), unit), runs)
 
     def _add(self, kind: str, runs: float) -> None:
         self.found[kind] += runs
@@ -219,21 +219,10 @@ class _Count:
 
     def _value_at(self, value: Linear, at: Mapping[Var, Any]) -> Any:
         """Value of an index expression; variables that are not told of are 0."""
-        total: Any = value.const
-        for term, coefficient in value.terms:
-            total = total + coefficient * self._term(term, at)
-        return total
+        return value.const + sum(c * self._term(term, at) for term, c in value.terms)
 
     def _term(self, term: Term, at: Mapping[Var, Any]) -> Any:
         if isinstance(term, Var):
             return self._value_at(self.lets[term], at) if term in self.lets else at.get(term, 0)
         inner = self._value_at(term.value, at)
         return inner // term.divisor if isinstance(term, Quotient) else inner % term.divisor
-
-
-def _flat(buffer: Buffer, index: Sequence[Linear]) -> Linear:
-    """Number of an element in its array."""
-    place = Linear()
-    for extent, position in zip(buffer.shape, index, strict=True):
-        place = place * extent + position
-    return place
