@@ -43,16 +43,14 @@ class Lanes(Places, ABC):
 
     def _vector(self, loop: Loop) -> None:
         """A loop over the lanes of one store."""
-        lanes, (store,) = int(loop.extent), loop.body
+        (store,) = loop.body
         assert isinstance(store, Store), store
-        most = self._most_lanes(loop, store)
-        if most > 1 and lanes == most:
-            self._lanes(loop, 0, lanes)
-            return
-        at = 0
-        while at < lanes:
-            width = most
-            while width > lanes - at:
+        self._in_vectors(loop, 0, self._most_lanes(loop, store))
+
+    def _in_vectors(self, loop: Loop, at: int, width: int) -> None:
+        """The lanes of a loop from one on, by vectors of at most so many."""
+        while left := int(loop.extent) - at:
+            while width > left:
                 width //= 2
             self._lanes(loop, at, width)
             at += width
@@ -205,22 +203,11 @@ class Lanes(Places, ABC):
 
     def _by_vectors(self, loop: Loop) -> None:
         """A plain loop, by vectors, and what is left of it by shorter ones."""
-        extent, lanes = int(loop.extent), self.most_lanes
-        while lanes > extent:
-            lanes //= 2
-        whole = extent // lanes
-        if whole == 1:
-            self._lanes(loop, 0, lanes)
-        else:
-            outer = Var(f"{loop.var.name}.vector")
-            self.repeat_vectors(outer, whole, loop, lanes)
-        at = whole * lanes
-        while at < extent:
-            width = lanes // 2
-            while width > extent - at:
-                width //= 2
-            self._lanes(loop, at, width)
-            at += width
+        lanes = self.most_lanes
+        whole = int(loop.extent) // lanes
+        if whole > 1:
+            self.repeat_vectors(Var(f"{loop.var.name}.vector"), whole, loop, lanes)
+        self._in_vectors(loop, whole * lanes if whole > 1 else 0, lanes)
 
     def _counted(self) -> None:
         self._statements += 1
