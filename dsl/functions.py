@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Protocol
 
 from loopwright.dsl.dtypes import check_dtype, is_float, item_bytes
@@ -18,6 +19,54 @@ from loopwright.dsl.expr import (
     sides,
     unary,
 )
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cast",
+    "ceil",
+    "cos",
+    "cosh",
+    "equal",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "fmod",
+    "isinf",
+    "isnan",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "max",
+    "min",
+    "not_equal",
+    "pow",
+    "prod",
+    "relu",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "sum",
+    "tan",
+    "tanh",
+    "trunc",
+    "trunc_div",
+    "unpack",
+    "where",
+]
 
 
 def where(cond: object, x: object, y: object) -> Expr:
@@ -203,7 +252,5 @@ def _reduction(op: str, x: object) -> Expr:
 def _extreme(op: str, x: object, others: tuple[Any, ...]) -> Expr:
     if not others:
         return _reduction(op, x)
-    result = binary(op, x, others[0])
-    for other in others[1:]:
-        result = binary(op, result, other)
-    return result
+    first, *rest = others
+    return functools.reduce(functools.partial(binary, op), rest, binary(op, x, first))

@@ -12,6 +12,7 @@ Reads that are not guarded are then checked to stay inside their tensors.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -168,10 +169,7 @@ def _within(position: Affine, index: Index) -> bool:
 def _by_growing(p: _Position, index: Index, extents: dict[Index, int]) -> int | None:
     if any(isinstance(n, Size) for n in (p.extent, *extents.values())):
         return None  # no bound for the search; another place must tell
-    scale = 1
-    for atom, _ in p.position.terms:
-        if not isinstance(atom, Index):
-            scale *= atom.divisor
+    scale = math.prod(a.divisor for a, _ in p.position.terms if not isinstance(a, Index))
     start = min(0, p.position.bounds({**extents, index: 1})[0])
     low, limit = 0, (p.extent - start) * scale
     high = limit + 1

@@ -158,11 +158,10 @@ class Workload:
         return hash(self.key)
 
     def __str__(self) -> str:
-        lines = [*map(str, self.dims), *(show_tensor(t) for t in self.inputs)]
-        for stage in self.stages:
-            lines.append(show_definition(stage, defined(stage)))
-        lines.append(f"return {', '.join(t.name for t in self.outputs)}")
-        return "\n".join(lines)
+        inputs = (show_tensor(t) for t in self.inputs)
+        stages = (show_definition(stage, defined(stage)) for stage in self.stages)
+        end = f"return {', '.join(t.name for t in self.outputs)}"
+        return "\n".join((*map(str, self.dims), *inputs, *stages, end))
 
     __repr__ = __str__
 

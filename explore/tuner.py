@@ -17,17 +17,16 @@ from loopwright.costmodel.source.ranker import SourceLSTM
 from loopwright.dsl.words import brief
 from loopwright.explore.budget import TuningError
 from loopwright.explore.strategies.annealing import Annealing, Guide, Schedule
+from loopwright.explore.strategies.baselines import Genetic, GridSearch, RandomSearch
 from loopwright.explore.strategies.compiled import Compiled, Feedback
 from loopwright.explore.strategies.encoded_space import EncodedSpace
 from loopwright.explore.strategies.features import Features
-from loopwright.explore.strategies.genetic import Genetic
 from loopwright.explore.strategies.machines import MachinesSearch
 from loopwright.explore.strategies.reranking import Reranking
 from loopwright.explore.strategies.sampled import Judged, Sampled
 from loopwright.explore.strategies.source_text import SourceSymbols, SourceText
 from loopwright.explore.strategies.strategy import Strategy
 from loopwright.explore.strategies.transfer_search import TransferSearch
-from loopwright.explore.strategies.unlearned import GridSearch, RandomSearch
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.space import Space
 

@@ -17,6 +17,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -36,19 +37,10 @@ _MOST_HOLDER = 200
 _log = logging.getLogger(__name__)
 
 
-class Lease(Protocol):
+class Lease(AbstractContextManager[object], Protocol):
     """The right to run candidates on a machine; `deadline` is by the monotonic clock."""
 
     deadline: float
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
 
 def holder() -> str:

@@ -16,28 +16,13 @@ from loopwright.codegen.builtin.loops import Loops
 from loopwright.codegen.builtin.places import ITEM
 from loopwright.codegen.builtin.subscripts import value_range
 from loopwright.dsl.traversal import walk
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    Buffer,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Prefetch,
-    Quotient,
-    Remainder,
-    Stmt,
-    Store,
-    Tree,
-    Var,
-    statements,
-)
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.parts import nested
 
 _LEVEL = 2  # of a prefetch: the second cache and those behind it
 
 
-def emit_tree(tree: Tree, threads: int, vectors: VectorSet) -> Code:
+def emit_tree(tree: g.Tree, threads: int, vectors: VectorSet) -> Code:
     """Code of a tree of one config. Raises `Uncovered`."""
     for homes in vectors.homes:
         try:
@@ -49,7 +34,7 @@ def emit_tree(tree: Tree, threads: int, vectors: VectorSet) -> Code:
     raise Uncovered("an expression that needs more vector registers than there are")
 
 
-def _emitted(tree: Tree, threads: int, code: Code) -> Code:
+def _emitted(tree: g.Tree, threads: int, code: Code) -> Code:
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
     _entry("__tvm_ffi_main", arguments, tree.body, threads, code)
     if tree.prepared:
@@ -60,7 +45,7 @@ def _emitted(tree: Tree, threads: int, code: Code) -> Code:
 
 
 def _entry(
-    name: str, arguments: tuple[Buffer, ...], body: tuple[Stmt, ...], threads: int, code: Code
+    name: str, arguments: tuple[g.Buffer, ...], body: tuple[g.Stmt, ...], threads: int, code: Code
 ) -> None:
     """A function with the calling convention of TVM's: the second argument is an array of tagged
     values, the pointers in it are of tensors, whose first member is the pointer to the data."""
@@ -89,7 +74,7 @@ class Emitter(Loops):
         self.out = Label()
         self.status = self.function.reserve(8)
 
-    def finish(self, body: tuple[Stmt, ...], arguments: tuple[int, ...]) -> None:
+    def finish(self, body: tuple[g.Stmt, ...], arguments: tuple[int, ...]) -> None:
         """Write the function, whose code stands behind its entry."""
         self.statements(body)
         self.vectors.flush()
@@ -128,18 +113,18 @@ class Emitter(Loops):
 
     # ---- statements ----
 
-    def statements(self, body: tuple[Stmt, ...]) -> None:
+    def statements(self, body: tuple[g.Stmt, ...]) -> None:
         ends: list[tuple[int, str, list[int]]] = []
         for n, stmt in enumerate(body):
-            if isinstance(stmt, Loop):
+            if isinstance(stmt, g.Loop):
                 self.loop(stmt)
-            elif isinstance(stmt, Store):
+            elif isinstance(stmt, g.Store):
                 self.store(stmt)
-            elif isinstance(stmt, Let):
+            elif isinstance(stmt, g.Let):
                 self.let(stmt)
-            elif isinstance(stmt, Prefetch):
+            elif isinstance(stmt, g.Prefetch):
                 self.hint(stmt)
-            elif isinstance(stmt, Allocate):
+            elif isinstance(stmt, g.Allocate):
                 made = self.allocate(stmt.buffer, body[n + 1 :])
                 if made:
                     name = stmt.buffer.name
@@ -152,7 +137,7 @@ class Emitter(Loops):
                     self.vectors.leave(registers)
                     self.homes.pop(name)
 
-    def allocate(self, buffer: Buffer, rest: tuple[Stmt, ...]) -> list[int] | None:
+    def allocate(self, buffer: g.Buffer, rest: tuple[g.Stmt, ...]) -> list[int] | None:
         """Homes of a register tile, or bytes on the stack or of the heap; the homes."""
         if buffer.dtype != "float32":
             raise Uncovered(f"elements of {buffer.dtype}")
@@ -176,7 +161,7 @@ class Emitter(Loops):
             self._bases.pop(buffer.name, None)
         return []
 
-    def let(self, let: Let) -> None:
+    def let(self, let: g.Let) -> None:
         """`var = min(value, limit)`."""
         self._scope += 1
         const, parts = self._linear(let.value)
@@ -192,7 +177,7 @@ class Emitter(Loops):
             self.function.current.append(("least", number, limit))
         self._bind(let.var, min(low, limit), min(high, limit)).value = number
 
-    def hint(self, prefetch: Prefetch) -> None:
+    def hint(self, prefetch: g.Prefetch) -> None:
         """A prefetch; one outside of its buffer does no harm."""
         try:
             place, _ = self.place(prefetch)
@@ -202,7 +187,7 @@ class Emitter(Loops):
 
     # ---- threads ----
 
-    def parallel(self, loop: Loop) -> None:
+    def parallel(self, loop: g.Loop) -> None:
         """Directly nested parallel loops as one, in a function of its own."""
         chain = nested(loop)
         if any(each.bound is not None for each in chain):
@@ -221,14 +206,14 @@ class Emitter(Loops):
         items.append(("result", self.status))
         items.append(("failed_status", self.out))
 
-    def _nested(self, chain: list[Loop]) -> None:
+    def _nested(self, chain: list[g.Loop]) -> None:
         """Parallel loops on one thread."""
         body = chain[-1].body
         for each in reversed(chain):
-            body = (Loop(each.var, each.extent, "serial", body),)
+            body = (g.Loop(each.var, each.extent, "serial", body),)
         self.statements(body)
 
-    def _task(self, name: str, chain: list[Loop], total: int) -> None:
+    def _task(self, name: str, chain: list[g.Loop], total: int) -> None:
         """The function that runs a chunk of the iterations: those from ⌊total·chunk / chunks⌋."""
         task = Emitter(name, self.threads, self.code)
         task.fixed = dict(self.fixed)
@@ -254,22 +239,22 @@ class Emitter(Loops):
             task.fixed.pop(loops[0].var)
             task._repeat(loops[0].var, total, body, count, False, first)
         else:
-            counter, rest = Var("iteration"), total
-            lets: list[Stmt] = []
+            counter, rest = g.Var("iteration"), total
+            lets: list[g.Stmt] = []
             for each in loops:
                 rest //= int(each.extent)
-                whole = Linear(((Quotient(Linear(((counter, 1),)), rest), 1),))
-                at = Linear(((Remainder(whole, each.extent), 1),))
-                lets.append(Let(each.var, at, each.extent - 1))
+                whole = g.Linear(((g.Quotient(g.Linear(((counter, 1),)), rest), 1),))
+                at = g.Linear(((g.Remainder(whole, each.extent), 1),))
+                lets.append(g.Let(each.var, at, each.extent - 1))
             task._repeat(counter, total, (*lets, *body), count, False, first)
         task.finish((), (chunk, group, frame))
 
 
-def _mentions(stmt: Stmt, name: str) -> bool:
+def _mentions(stmt: g.Stmt, name: str) -> bool:
     """Return whether a statement reads or writes a buffer."""
-    for each in statements((stmt,)):
-        if isinstance(each, Store):
-            loads = (x for x in walk(each.value) if isinstance(x, Load))
+    for each in g.statements((stmt,)):
+        if isinstance(each, g.Store):
+            loads = (x for x in walk(each.value) if isinstance(x, g.Load))
             if each.buffer.name == name or any(x.buffer.name == name for x in loads):
                 return True
     return False

@@ -55,11 +55,7 @@ class Form:
     masked: bool = False
 
 
-def _forms(*forms: Form) -> dict[str, Form]:
-    return {form.name: form for form in forms}
-
-
-FORMS = _forms(
+_FORMS = (
     # loads, stores and moves: register, memory or register
     Form("vmovups", 0x10),
     Form("vmovups_store", 0x11),
@@ -125,8 +121,7 @@ FORMS = _forms(
         for sign, opcode in (("madd", 8), ("msub", 0xA), ("nmadd", 0xC), ("nmsub", 0xE))
     ),
 )
-
-
+FORMS = {form.name: form for form in _FORMS}
 MASKS = frozenset(("kmovw", "vcmpps_mask", "vpcmpd_mask", "kandw", "korw", "knotw"))
 """Forms whose result is a mask."""
 _ARITHMETIC_FORMS = ("add", "mul", "sub", "min", "div", "max", "and", "or", "xor", "sqrt")

@@ -10,17 +10,7 @@ from loopwright.codegen.c.text import PRODUCT, SUM, UNARY, Text, call
 from loopwright.codegen.c.values import Values
 from loopwright.dsl.expr import Binary, Const, Expr, Gather, Unary
 from loopwright.dsl.traversal import walk
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Linear,
-    Load,
-    Loop,
-    Position,
-    Store,
-    Var,
-    flat,
-    variables,
-)
+from loopwright.schedule.tree import grammar as g
 
 _MOST_LANES = 64
 _LONGEST = 300  # characters of an operand that is written more than once
@@ -35,10 +25,10 @@ class _PlainError(Exception):
 class VectorLoop:
     """A vector loop of one store."""
 
-    def __init__(self, values: Values, loop: Loop) -> None:
+    def __init__(self, values: Values, loop: g.Loop) -> None:
         self.values, self.lane, self.lanes = values, loop.var, int(loop.extent)
         (store,) = loop.body
-        assert isinstance(store, Store), store
+        assert isinstance(store, g.Store), store
         self.store = store
 
     def assignment(self) -> tuple[str, Text] | None:
@@ -56,14 +46,14 @@ class VectorLoop:
             return None
         return self._at(self.store.buffer, self.store.index), value
 
-    def _at(self, buffer: Buffer, index: tuple[Linear, ...]) -> Text:
+    def _at(self, buffer: g.Buffer, index: tuple[g.Linear, ...]) -> Text:
         place = self.values.places.offset(buffer, index, False)
         return call("LW_AT", self.kind, f"{self.values.name(buffer)}[{place}]")
 
-    def _step(self, buffer: Buffer, index: tuple[Linear, ...]) -> int | None:
+    def _step(self, buffer: g.Buffer, index: tuple[g.Linear, ...]) -> int | None:
         """Distance of neighbouring lanes; None where it differs."""
-        terms = flat(buffer, index).terms
-        if any(not isinstance(t, Var) and self.lane in variables(t.value) for t, _ in terms):
+        terms = g.flat(buffer, index).terms
+        if any(not isinstance(t, g.Var) and self.lane in g.variables(t.value) for t, _ in terms):
             return None
         return sum(int(c) for term, c in terms if term is self.lane)
 
@@ -73,7 +63,7 @@ class VectorLoop:
             raise _PlainError
         if not self._varies(x):
             return self.values.value(x), False
-        if isinstance(x, Load) and not x.clamped and self._step(x.buffer, x.index) == 1:
+        if isinstance(x, g.Load) and not x.clamped and self._step(x.buffer, x.index) == 1:
             return self._at(x.buffer, x.index), True
         if isinstance(x, Unary) and x.op == "neg":
             return Text(f"-({self._whole(x.x)})", UNARY), True
@@ -103,8 +93,8 @@ class VectorLoop:
         for part in walk(x):
             if isinstance(part, Gather):
                 part = part.table
-            if isinstance(part, Load) and any(self.lane in variables(i) for i in part.index):
+            if isinstance(part, g.Load) and any(self.lane in g.variables(i) for i in part.index):
                 return True
-            if isinstance(part, Position) and self.lane in variables(part.value):
+            if isinstance(part, g.Position) and self.lane in g.variables(part.value):
                 return True
         return False

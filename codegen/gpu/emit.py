@@ -30,24 +30,7 @@ from loopwright.codegen.tir.indices import (
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.errors import BuildError
 from loopwright.dsl.traversal import walk
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    AsyncCommit,
-    AsyncCopy,
-    AsyncWait,
-    Barrier,
-    Buffer,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Prefetch,
-    Stmt,
-    Store,
-    Var,
-    flat,
-    variables,
-)
+from loopwright.schedule.tree import grammar as g
 
 VECTOR_BYTES = 16
 ALIGNMENT = 128  # of what is allocated here, in bytes
@@ -63,7 +46,7 @@ class GpuKernel:
     block: int
 
 
-def emit_kernel(name: str, stmt: Stmt, parameters: list[Buffer], language: str) -> GpuKernel:
+def emit_kernel(name: str, stmt: g.Stmt, parameters: list[g.Buffer], language: str) -> GpuKernel:
     """The kernel of a top-level statement; `parameters` are its buffers in global memory."""
     emitter = _KernelEmitter(language)
     pointers, declared = [], []
@@ -78,24 +61,24 @@ def emit_kernel(name: str, stmt: Stmt, parameters: list[Buffer], language: str) 
     return GpuKernel(function, grid, block)
 
 
-def written_buffers(stmt: Stmt) -> set[str]:
+def written_buffers(stmt: g.Stmt) -> set[str]:
     """The names of the buffers that a statement writes to."""
-    if isinstance(stmt, Loop):
+    if isinstance(stmt, g.Loop):
         return set().union(*map(written_buffers, stmt.body))
     target = getattr(stmt, "target", getattr(stmt, "buffer", None))
-    return set() if target is None or isinstance(stmt, Allocate) else {target.name}
+    return set() if target is None or isinstance(stmt, g.Allocate) else {target.name}
 
 
-def buffers(stmt: Stmt) -> Iterator[Buffer]:
+def buffers(stmt: g.Stmt) -> Iterator[g.Buffer]:
     """All buffers in a statement."""
-    if isinstance(stmt, Loop):
+    if isinstance(stmt, g.Loop):
         for inner in stmt.body:
             yield from buffers(inner)
         return
-    if isinstance(stmt, Store):
-        yield from (x.buffer for x in walk(stmt.value) if isinstance(x, Load))
+    if isinstance(stmt, g.Store):
+        yield from (x.buffer for x in walk(stmt.value) if isinstance(x, g.Load))
     for field in fields(stmt):
-        if isinstance(value := getattr(stmt, field.name), Buffer):
+        if isinstance(value := getattr(stmt, field.name), g.Buffer):
             yield value
 
 
@@ -105,16 +88,16 @@ class _KernelEmitter:
         self.at = Indices(truncating=True)
         self.buffers: dict[str, Any] = {}
         self.shared: list[Any] = []  # allocated at the top of the kernel, where OpenCL wants them
-        self.wide: dict[int, tuple[Any, Linear]] = {}  # loads of the vector loop at hand, by id
+        self.wide: dict[int, tuple[Any, g.Linear]] = {}  # loads of the vector loop at hand, by id
         self.values = GpuValues(
             self.at.offset, self.at.linear, self.buffers, self._from_vector, apply
         )
         self.values.language = language
         self.matrices = MmaEmitter(language, self.at, self.buffers)
 
-    def kernel(self, stmt: Stmt) -> tuple[Any, int, int]:
+    def kernel(self, stmt: g.Stmt) -> tuple[Any, int, int]:
         """The statement, and the numbers of blocks and of threads of a block."""
-        if not isinstance(stmt, Loop):
+        if not isinstance(stmt, g.Loop):
             raise BuildError("a kernel is a loop over blocks or threads")
         grid, blocks, inside = self._chain((stmt,), "block", self.block_index)
         block, threads, inside = self._chain(inside, "thread", self.thread_index)
@@ -133,16 +116,16 @@ class _KernelEmitter:
     thread_index = tirx.Var("threadIdx_x", "int32")
 
     def _chain(
-        self, body: tuple[Stmt, ...], kind: str, index: Any
-    ) -> tuple[int, list[Any], tuple[Stmt, ...]]:
+        self, body: tuple[g.Stmt, ...], kind: str, index: Any
+    ) -> tuple[int, list[Any], tuple[g.Stmt, ...]]:
         """Nested loops of a kind with the `Let`s between them: how many iterations there are in
         all, statements that make their variables of `index`, and what is inside of them."""
         total = rest = _iterations(body, kind)
         made: list[Any] = []
-        while isinstance(first := body[0], Let) or (
-            isinstance(first, Loop) and first.kind == kind
+        while isinstance(first := body[0], g.Let) or (
+            isinstance(first, g.Loop) and first.kind == kind
         ):
-            if isinstance(first, Let):
+            if isinstance(first, g.Let):
                 made += self.at.let(first)
                 body = body[1:]
                 continue
@@ -159,26 +142,26 @@ class _KernelEmitter:
             self.at.known[first.var] = KnownValue(var, 0, size - 1)
         return total, made, body
 
-    def block(self, body: tuple[Stmt, ...]) -> Any:
+    def block(self, body: tuple[g.Stmt, ...]) -> Any:
         stmts: list[Any] = []
         for stmt in body:
-            if isinstance(stmt, Loop):
+            if isinstance(stmt, g.Loop):
                 stmts.append(self.loop(stmt))
-            elif isinstance(stmt, Let):
+            elif isinstance(stmt, g.Let):
                 stmts += self.at.let(stmt)
-            elif isinstance(stmt, Allocate):
+            elif isinstance(stmt, g.Allocate):
                 stmts += self._allocate(stmt.buffer)
-            elif isinstance(stmt, Store):
+            elif isinstance(stmt, g.Store):
                 stmts.append(self._scalar(stmt))
-            elif isinstance(stmt, Barrier):
+            elif isinstance(stmt, g.Barrier):
                 stmts.append(tirx.Evaluate(tirx.call_extern("int32", "lw_barrier")))
-            elif isinstance(stmt, (AsyncCopy, AsyncCommit, AsyncWait)):
+            elif isinstance(stmt, (g.AsyncCopy, g.AsyncCommit, g.AsyncWait)):
                 stmts += self._async(stmt)
-            elif not isinstance(stmt, Prefetch):
+            elif not isinstance(stmt, g.Prefetch):
                 stmts.append(self.matrices.emit(stmt))
         return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
 
-    def loop(self, loop: Loop) -> Any:
+    def loop(self, loop: g.Loop) -> Any:
         extent = int(loop.extent)
         clips = loop.bound is not None and self.at.range(loop.bound)[0] < extent
         if loop.kind == "vectorized" and not clips and extent in _WIDE:
@@ -196,26 +179,26 @@ class _KernelEmitter:
 
     # ---- stores ----
 
-    def _scalar(self, store: Store) -> Any:
+    def _scalar(self, store: g.Store) -> Any:
         names = Names()
         value = self.values.stored(store.value, store.buffer.dtype, names)
         at = expression(self.at.offset(store.buffer, store.index))
         stored = tirx.BufferStore(self.buffers[store.buffer.name], value, [at])
         return sequence([*names.statements, stored])
 
-    def _vector(self, loop: Loop) -> Any:
+    def _vector(self, loop: g.Loop) -> Any:
         """A store of several lanes: wide loads, lane by lane what is between, a wide store."""
         (store,) = loop.body
-        assert isinstance(store, Store), store
+        assert isinstance(store, g.Store), store
         lanes, value = int(loop.extent), store.value
         to = self._contiguous(store.buffer, store.index, loop)
-        if to is not None and isinstance(value, Load) and value.dtype == store.buffer.dtype:
+        if to is not None and isinstance(value, g.Load) and value.dtype == store.buffer.dtype:
             source = None if value.clamped else self._contiguous(value.buffer, value.index, loop)
             if source is not None:
                 return self._move(to, source, lanes, value.dtype)
         stmts: list[Any] = []
         for x in walk(value):
-            if isinstance(x, Load) and not x.clamped and id(x) not in self.wide:
+            if isinstance(x, g.Load) and not x.clamped and id(x) not in self.wide:
                 source = self._contiguous(x.buffer, x.index, loop)
                 if source is not None:
                     part = self._local("v", lanes, x.dtype)
@@ -223,7 +206,7 @@ class _KernelEmitter:
                         tirx.AllocBuffer(part),
                         self._move(_first(part), source, lanes, x.dtype),
                     ]
-                    self.wide[id(x)] = part, Linear(((loop.var, 1),))
+                    self.wide[id(x)] = part, g.Linear(((loop.var, 1),))
         result = None if to is None else self._local("w", lanes, store.buffer.dtype)
         if result is not None:
             stmts.append(tirx.AllocBuffer(result))
@@ -242,13 +225,13 @@ class _KernelEmitter:
             stmts.append(self._move(to, _first(result), lanes, store.buffer.dtype))
         return tirx.SeqStmt(stmts)
 
-    def _contiguous(self, buffer: Buffer, index: tuple[Linear, ...], loop: Loop) -> Any:
+    def _contiguous(self, buffer: g.Buffer, index: tuple[g.Linear, ...], loop: g.Loop) -> Any:
         """The first lane of a vector as an element of its buffer; None where the lanes are not
         neighbours, aligned, and in memory."""
         lanes = int(loop.extent)
-        place = flat(buffer, index)
-        rest = Linear(tuple((t, c) for t, c in place.terms if t is not loop.var), place.const)
-        near = dict(place.terms).get(loop.var, 0) == 1 and loop.var not in variables(rest)
+        place = g.flat(buffer, index)
+        rest = g.Linear(tuple((t, c) for t, c in place.terms if t is not loop.var), place.const)
+        near = dict(place.terms).get(loop.var, 0) == 1 and loop.var not in g.variables(rest)
         small = lanes * item_bytes(buffer.dtype) <= VECTOR_BYTES
         if not near or not small or buffer.scope == "register" or self.at.step(rest) % lanes:
             return None
@@ -262,7 +245,7 @@ class _KernelEmitter:
         ends = tirx.address_of(to), tirx.address_of(source)
         return tirx.Evaluate(tirx.call_extern("int32", f"lw_move{width}", *ends))
 
-    def _from_vector(self, x: Load) -> Any:
+    def _from_vector(self, x: g.Load) -> Any:
         """The element of a vector that was loaded as a whole; None for other loads."""
         if id(x) not in self.wide:
             return None
@@ -276,28 +259,28 @@ class _KernelEmitter:
 
     # ---- copies beside other work ----
 
-    def _async(self, stmt: AsyncCopy | AsyncCommit | AsyncWait) -> list[Any]:
+    def _async(self, stmt: g.AsyncCopy | g.AsyncCommit | g.AsyncWait) -> list[Any]:
         cuda = self.language == "cuda"
-        if isinstance(stmt, AsyncCopy):
+        if isinstance(stmt, g.AsyncCopy):
             return [self._async_copy(stmt)]
         if not cuda:
             return []
         name = "lw_async_commit"
-        if isinstance(stmt, AsyncWait):
+        if isinstance(stmt, g.AsyncWait):
             name = f"lw_async_wait<{int(stmt.pending)}>"
         return [tirx.Evaluate(tirx.call_extern("int32", name))]
 
-    def _async_copy(self, stmt: AsyncCopy) -> Any:
+    def _async_copy(self, stmt: g.AsyncCopy) -> Any:
         """An asynchronous copy. A copy that is not contiguous is done at once."""
         count = int(stmt.count)
-        lane = Var("lane")
-        index = (*stmt.index[:-1], stmt.index[-1] + Linear(((lane, 1),)))
-        at = (*stmt.at[:-1], stmt.at[-1] + Linear(((lane, 1),)))
-        store = Store(stmt.buffer, index, Load(stmt.source, at))
-        loop = Loop(lane, count, "vectorized", (store,))
+        lane = g.Var("lane")
+        index = (*stmt.index[:-1], stmt.index[-1] + g.Linear(((lane, 1),)))
+        at = (*stmt.at[:-1], stmt.at[-1] + g.Linear(((lane, 1),)))
+        store = g.Store(stmt.buffer, index, g.Load(stmt.source, at))
+        loop = g.Loop(lane, count, "vectorized", (store,))
         size = count * item_bytes(stmt.buffer.dtype)
         ends = [(stmt.buffer, stmt.index), (stmt.source, stmt.at)]
-        aligned = not any(self.at.step(flat(b, i)) % count for b, i in ends)
+        aligned = not any(self.at.step(g.flat(b, i)) % count for b, i in ends)
         if self.language != "cuda" or size not in (4, 8, 16) or not aligned:
             return self.loop(loop)
         places = [
@@ -310,7 +293,7 @@ class _KernelEmitter:
 
     # ---- buffers ----
 
-    def _allocate(self, b: Buffer) -> list[Any]:
+    def _allocate(self, b: g.Buffer) -> list[Any]:
         if b.scope == "shared":
             self.shared.append(self.declare(b, "shared"))
             return []
@@ -318,7 +301,7 @@ class _KernelEmitter:
             return [tirx.AllocBuffer(self.matrices.declare(b))]
         return [tirx.AllocBuffer(self.declare(b, "local"))]
 
-    def declare(self, b: Buffer, scope: str) -> Any:
+    def declare(self, b: g.Buffer, scope: str) -> Any:
         """The flat TIR buffer of a buffer of the tree."""
         alignment = VECTOR_BYTES if scope == "local" else ALIGNMENT
         options = {"scope": scope, "data_alignment": alignment}
@@ -326,11 +309,11 @@ class _KernelEmitter:
         return self.buffers[b.name]
 
 
-def _iterations(body: tuple[Stmt, ...], kind: str) -> int:
+def _iterations(body: tuple[g.Stmt, ...], kind: str) -> int:
     """Iterations of the nested loops of a kind that a kernel begins with."""
     total = 1
     for stmt in body:
-        if isinstance(stmt, Loop) and stmt.kind == kind:
+        if isinstance(stmt, g.Loop) and stmt.kind == kind:
             total *= int(stmt.extent) * _iterations(stmt.body, kind)
     return total
 

@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +112,7 @@ class Signature:
 
     def to_json(self) -> dict[str, Any]:
         """A value that `json` can write, and `from_json` reads."""
-        return {
-            "name": self.name,
-            "inputs": [_parameter_to_json(p) for p in self.inputs],
-            "outputs": [_parameter_to_json(p) for p in self.outputs],
-            "constants": list(self.constants),
-            "prepared": [_parameter_to_json(p) for p in self.prepared],
-            "threads": self.threads,
-        }
+        return asdict(self)
 
     @staticmethod
     def from_json(data: Any) -> Signature:
@@ -135,10 +128,6 @@ class Signature:
             )
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise LibraryError(f"not a signature: {type(error).__name__}: {error}") from error
-
-
-def _parameter_to_json(parameter: Parameter) -> dict[str, Any]:
-    return {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}
 
 
 def _parameter_from_json(data: Any) -> Parameter:

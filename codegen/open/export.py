@@ -63,13 +63,11 @@ class OpenFunctions(Functions):
         known = {q.name: q for q in (*self.open.inputs, *self.open.outputs)}
         return super()._described(known.get(p.name, p))
 
-    def _about_sizes(self) -> str:
-        dims = zip(self.sizes, self.open.dims, strict=True)
-        return "".join(f" *   {name}: {d.allowed()}\n" for name, d in dims)
-
     def header(self, about: str, rules: str, more: str) -> str:
         """The text of NAME.h."""
-        return super().header(f"{about}\n{self._about_sizes().rstrip()}", rules, more)
+        dims = zip(self.sizes, self.open.dims, strict=True)
+        sizes = (f" *   {name}: {d.allowed()}" for name, d in dims)
+        return super().header("\n".join((about, *sizes)), rules, more)
 
     def definitions(self) -> str:
         """C source of what the header declares, and of the choice of a program."""

@@ -44,22 +44,8 @@ from loopwright.dsl.expr import ORDERS
 from loopwright.dsl.size import Dim
 from loopwright.schedule.program.footprint import LINE
 from loopwright.schedule.target import Target
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.formula import Formula, bounds, greatest
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    Buffer,
-    Column,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Prefetch,
-    Stmt,
-    Store,
-    Tree,
-    Var,
-    variables,
-)
 from loopwright.schedule.tree.parts import nested
 
 _KINDS = {
@@ -77,8 +63,8 @@ _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 def emit(
     name: str,
-    arguments: tuple[Buffer, ...],
-    body: tuple[Stmt, ...],
+    arguments: tuple[g.Buffer, ...],
+    body: tuple[g.Stmt, ...],
     target: Target,
     own: bool = True,
     dims: Sequence[Dim] = (),
@@ -106,7 +92,7 @@ def emit(
     return function.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
 
 
-def emit_tree(tree: Tree, target: Target) -> dict[str, Any]:
+def emit_tree(tree: g.Tree, target: Target) -> dict[str, Any]:
     """The functions of a tree of one config: "main", and "prepare" if it has anything to do."""
     arguments = (*tree.inputs, *tree.prepared, *tree.outputs)
     functions = {"main": emit("main", arguments, tree.body, target)}
@@ -115,7 +101,7 @@ def emit_tree(tree: Tree, target: Target) -> dict[str, Any]:
     return functions
 
 
-def emit_preparation(name: str, tree: Tree, target: Target) -> Any:
+def emit_preparation(name: str, tree: g.Tree, target: Target) -> Any:
     """The function that lays the constants of a tree out, on one thread."""
     arguments = (*tree.constants, *tree.prepared)
     return emit(name, arguments, tree.prepare, replace(target, threads=1))
@@ -123,7 +109,7 @@ def emit_preparation(name: str, tree: Tree, target: Target) -> Any:
 
 class _Emitter:
     def __init__(
-        self, arguments: tuple[Buffer, ...], target: Target, own: bool, sizes: Mapping[Dim, Any]
+        self, arguments: tuple[g.Buffer, ...], target: Target, own: bool, sizes: Mapping[Dim, Any]
     ) -> None:
         self.threads = target.threads
         self.dims = tuple(sizes)
@@ -132,7 +118,7 @@ class _Emitter:
         self.stack: list[Any] = []  # what the code of the thread at hand begins with
         self.at = Indices(truncating=bool(sizes), sizes=sizes)
         self.buffers: dict[str, Any] = {}
-        self.lanes: tuple[Var, int, Scratch] | None = None  # of the vector loop at hand
+        self.lanes: tuple[g.Var, int, Scratch] | None = None  # of the vector loop at hand
         self.group: RowGroup | None = None  # of neighbouring rows, where they are stored together
         functions = apply_scaling if has_avx512(target) else apply
         self.values = ValueEmitter(
@@ -142,33 +128,33 @@ class _Emitter:
         for b in arguments:  # the caller's, who may have put them anywhere
             self.buffers[b.name] = self._declare(b, item_bytes(b.dtype))
 
-    def thread(self, body: tuple[Stmt, ...]) -> Any:
+    def thread(self, body: tuple[g.Stmt, ...]) -> Any:
         """The code of a thread, behind what lays its stack out."""
         around, self.stack = self.stack, []
         code = self.block(body)
         begin, self.stack = self.stack, around
         return sequence([*begin, code])
 
-    def block(self, body: tuple[Stmt, ...]) -> Any:
+    def block(self, body: tuple[g.Stmt, ...]) -> Any:
         return sequence(self.statements(body))
 
-    def statements(self, body: tuple[Stmt, ...]) -> list[Any]:
+    def statements(self, body: tuple[g.Stmt, ...]) -> list[Any]:
         stmts: list[Any] = []
         for stmt in body:
-            if isinstance(stmt, Loop):
+            if isinstance(stmt, g.Loop):
                 stmts += self.loop(stmt)
-            elif isinstance(stmt, Let):
+            elif isinstance(stmt, g.Let):
                 stmts += self.at.let(stmt)
-            elif isinstance(stmt, Allocate):
+            elif isinstance(stmt, g.Allocate):
                 stmts += self.allocate(stmt.buffer)
-            elif isinstance(stmt, Prefetch):
+            elif isinstance(stmt, g.Prefetch):
                 stmts += self.prefetch(stmt)
             else:
-                assert isinstance(stmt, Store), stmt
+                assert isinstance(stmt, g.Store), stmt
                 stmts.append(self.store(stmt))
         return stmts
 
-    def loop(self, loop: Loop) -> list[Any]:
+    def loop(self, loop: g.Loop) -> list[Any]:
         if loop.kind in ORDERS:
             return self.order(OrderCall.of(loop))
         if loop.kind == "parallel" and self.threads > 1:
@@ -197,7 +183,7 @@ class _Emitter:
         loops = tirx.For(var, number(0), self.extent(loop), kind, sequence([*first, *body]))
         return [*before, loops]
 
-    def guarded(self, loop: Loop) -> list[Any]:
+    def guarded(self, loop: g.Loop) -> list[Any]:
         """A loop of at most one iteration."""
         assert loop.bound is not None
         if self.at.range(loop.bound)[1] < 1:
@@ -207,11 +193,11 @@ class _Emitter:
             return []
         return [tirx.IfThenElse(self.at.linear(loop.bound) > 0, sequence(body), None)]
 
-    def iteration(self, loop: Loop, at: int) -> list[Any]:
+    def iteration(self, loop: g.Loop, at: int) -> list[Any]:
         self.at.known[loop.var] = KnownValue(at, at, at, at)
         return self.statements(loop.body)
 
-    def vector(self, loop: Loop) -> Any:
+    def vector(self, loop: g.Loop) -> Any:
         """A loop over the lanes of one store; what the store uses twice is kept per lane."""
         store, lanes = stored(loop), int(loop.extent)
         tile = None if self.group is None else self.tile(loop, self.group)
@@ -230,7 +216,7 @@ class _Emitter:
             body = tirx.For(lane, begin, end, ForKind.VECTORIZED, body)
         return scratch.around(body)
 
-    def transposed(self, loop: Loop) -> list[Any] | None:
+    def transposed(self, loop: g.Loop) -> list[Any] | None:
         """A loop over neighbours in memory around stores whose lanes stand apart: several at a
         time, transposed in registers. None for any other loop."""
         if isinstance(loop.extent, Formula) or not 2 <= loop.extent <= _MOST_ROWS:
@@ -256,7 +242,7 @@ class _Emitter:
             start += size
         return stmts
 
-    def tile(self, loop: Loop, group: RowGroup) -> Tile:
+    def tile(self, loop: g.Loop, group: RowGroup) -> Tile:
         """Tile that a vector loop writes to, if it is stored with other rows of the group."""
         store = stored(loop)
         self.at.known[loop.var] = ZERO
@@ -264,7 +250,7 @@ class _Emitter:
         base, step = expression(self.at.linear(place)), int(dict(place.terms)[loop.var])
         return group.tile(self.buffers[store.buffer.name], base, step, int(loop.extent))
 
-    def _whole(self, loop: Loop) -> bool:
+    def _whole(self, loop: g.Loop) -> bool:
         """Return whether the loop runs over all of its extent."""
         return loop.bound is None or self.at.range(loop.bound)[0] >= bounds(loop.extent)[1]
 
@@ -284,26 +270,26 @@ class _Emitter:
                     *(*places, self._whole_number(call.wanted)),
                     *(*elements, self._whole_number(call.extent)),
                     *(number(call.kind), number(int(call.greatest))),
-                    self._address(call.items, (Linear(),)),
+                    self._address(call.items, (g.Linear(),)),
                 )
             ),
         ]
 
-    def _address(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
+    def _address(self, buffer: g.Buffer, index: tuple[g.Linear, ...]) -> Any:
         at = expression(self.at.offset(buffer, index))
         return tirx.address_of(tirx.BufferLoad(self.buffers[buffer.name], [at]))
 
-    def _whole_number(self, value: Column) -> Any:
+    def _whole_number(self, value: g.Column) -> Any:
         return expression(self.at.size(value))
 
-    def extent(self, loop: Loop) -> Any:
+    def extent(self, loop: g.Loop) -> Any:
         """min(extent, bound), the bound left out where it never clips."""
         if loop.bound is None or self._whole(loop):
             return expression(self.at.size(loop.extent))
         bound = expression(self.at.linear(loop.bound))
         return tirx.Min(expression(self.at.size(loop.extent)), bound)
 
-    def parallel(self, loop: Loop) -> list[Any]:
+    def parallel(self, loop: g.Loop) -> list[Any]:
         """Directly nested parallel loops as one: `p ↦ (p // J, p % J)`."""
         chain = nested(loop)
         sizes = [self.at.size(each.extent) for each in chain]
@@ -325,7 +311,7 @@ class _Emitter:
         turns = self.own and overflows(loop, self.caches)
         return in_chunks(counter, total, most, each_thread, self.threads, self.own, turns)
 
-    def allocate(self, buffer: Buffer) -> list[Any]:
+    def allocate(self, buffer: g.Buffer) -> list[Any]:
         """On the stack for what is meant for registers, or small, else from the run-time's
         workspaces (TVM would take the former from there too, at a call for every tile)."""
         most = greatest(buffer.size, self.dims)
@@ -338,7 +324,7 @@ class _Emitter:
         self.buffers[buffer.name] = self._declare(buffer, elements=elements)
         return [tirx.AllocBuffer(self.buffers[buffer.name], _annotations(buffer))]
 
-    def on_stack(self, buffer: Buffer, most: int) -> list[Any]:
+    def on_stack(self, buffer: g.Buffer, most: int) -> list[Any]:
         """An array on the stack, which TVM aligns to no more than 16 bytes: a vector in two cache
         lines takes twice as long, one in two pages several hundred cycles. So it begins at the
         first line in a larger one."""
@@ -353,23 +339,23 @@ class _Emitter:
         self.stack.append(tirx.Bind(start, tirx.truncdiv(skip, number(item))))
         return []
 
-    def store(self, store: Store) -> Any:
+    def store(self, store: g.Store) -> Any:
         scratch = Scratch()
         value = self.values.stored(store.value, store.buffer.dtype, scratch)
         return scratch.around(scratch.statements([self._store(store, value)]))
 
-    def prefetch(self, hint: Prefetch) -> list[Any]:
+    def prefetch(self, hint: g.Prefetch) -> list[Any]:
         """Read soon, and again: into the second-level cache and beyond."""
         at = expression(self.at.offset(hint.buffer, hint.index, clamped=True))
         address = tirx.address_of(tirx.BufferLoad(self.buffers[hint.buffer.name], [at]))
         settings = (number(0), number(2), number(1))  # reading, the locality, data
         return [tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *settings))]
 
-    def _store(self, store: Store, value: Any) -> Any:
+    def _store(self, store: g.Store, value: Any) -> Any:
         at = expression(self.at.offset(store.buffer, store.index))
         return tirx.BufferStore(self.buffers[store.buffer.name], value, [at])
 
-    def shuffled(self, x: Load) -> Any:
+    def shuffled(self, x: g.Load) -> Any:
         """A load whose lanes stand a few elements apart, out of contiguous ones; else None."""
         if self.lanes is None or x.clamped:
             return None
@@ -378,19 +364,19 @@ class _Emitter:
         step = dict(place.terms).get(var, 0)
         if isinstance(step, Formula):
             return None
-        rest = Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
-        if not 2 <= step <= MOST_STEP or var in variables(rest):
+        rest = g.Linear(tuple((t, c) for t, c in place.terms if t is not var), place.const)
+        if not 2 <= step <= MOST_STEP or var in g.variables(rest):
             return None
         base, buffer = expression(self.at.linear(rest)), self.buffers[x.buffer.name]
         value = strided_load(buffer, base, int(step), lanes)
         return scratch.vector(value, storage_type(x.dtype))
 
-    def _declare(self, b: Buffer, alignment: int = _ALIGNMENT, elements: Any = None) -> Any:
+    def _declare(self, b: g.Buffer, alignment: int = _ALIGNMENT, elements: Any = None) -> Any:
         dtype = storage_type(b.dtype)
         return flat_buffer(b, b.name, dtype, elements, data_alignment=alignment)
 
 
-def _annotations(buffer: Buffer) -> dict[str, Any] | None:
+def _annotations(buffer: g.Buffer) -> dict[str, Any] | None:
     return (
         {"disable_lower_builtin": tirx.IntImm("bool", 1)} if buffer.scope == "register" else None
     )

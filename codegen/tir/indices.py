@@ -12,17 +12,8 @@ from tvm import tirx
 from loopwright.codegen.tir.bindings import dtype_of
 from loopwright.dsl.errors import BuildError
 from loopwright.dsl.size import Dim
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.formula import Formula, bounds, divisor, never_negative
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Column,
-    Let,
-    Linear,
-    Remainder,
-    Term,
-    Var,
-    flat,
-)
 
 
 @dataclass(frozen=True)
@@ -34,10 +25,10 @@ class KnownValue:
     low: int
     high: int
     step: int = 1
-    last: Column | None = None
+    last: g.Column | None = None
 
     @property
-    def greatest(self) -> Column:
+    def greatest(self) -> g.Column:
         """The greatest value, at each size where that is known."""
         return self.high if self.last is None else self.last
 
@@ -68,19 +59,19 @@ class Indices:
         self.sizes = {d.name: var for d, var in (sizes or {}).items()}
         self.bindings: list[Any] = []
         self._formulas: dict[Formula, Any] = {}
-        self.known: dict[Var, KnownValue] = {}
-        self._begins: dict[str, Var] = {}
+        self.known: dict[g.Var, KnownValue] = {}
+        self._begins: dict[str, g.Var] = {}
         self.truncating = truncating
 
-    def linear(self, x: Linear) -> Any:
+    def linear(self, x: g.Linear) -> Any:
         """An index expression: a Python integer where it is constant."""
         total: Any = self.size(x.const)
         for term, coefficient in x.terms:
-            value = self.known[term].value if isinstance(term, Var) else self._divided(term)
+            value = self.known[term].value if isinstance(term, g.Var) else self._divided(term)
             total = value * self.size(coefficient) + total
         return total
 
-    def size(self, x: Column) -> Any:
+    def size(self, x: g.Column) -> Any:
         """A number of a tree: a Python integer, or the variable of a formula."""
         if not isinstance(x, Formula):
             return int(x)
@@ -94,7 +85,7 @@ class Indices:
 
     def _divided(self, term: Any) -> Any:
         value, divisor = self.linear(term.value), self.size(term.divisor)
-        remainder = isinstance(term, Remainder)
+        remainder = isinstance(term, g.Remainder)
         if isinstance(value, int) and isinstance(divisor, int):
             return value % divisor if remainder else value // divisor
         if self._greatest(term.value) > MOST_ELEMENTS:
@@ -113,16 +104,16 @@ class Indices:
             divide = tirx.floormod if remainder else tirx.floordiv
         return divide(expression(value), expression(divisor))
 
-    def _greatest(self, x: Linear) -> int:
+    def _greatest(self, x: g.Linear) -> int:
         """Upper bound of every part of the sum."""
         sizes = (max(map(abs, self._term_range(term))) * _magnitude(c) for term, c in x.terms)
         return sum(sizes, _magnitude(x.const))
 
-    def _wide(self, x: Linear) -> Any:
+    def _wide(self, x: g.Linear) -> Any:
         """An index expression that 32 bits may not hold; its variables and quotients they do."""
         const, parts = self.size(x.const), list[Any]()
         for term, coefficient in x.terms:
-            value = self.known[term].value if isinstance(term, Var) else self._divided(term)
+            value = self.known[term].value if isinstance(term, g.Var) else self._divided(term)
             factor = self.size(coefficient)
             if isinstance(const, int) and isinstance(value, int) and isinstance(factor, int):
                 const += value * factor
@@ -130,7 +121,7 @@ class Indices:
                 parts.append(in_64_bits(value) * in_64_bits(factor))
         return sum(parts, in_64_bits(const))
 
-    def range(self, x: Linear) -> tuple[int, int]:
+    def range(self, x: g.Linear) -> tuple[int, int]:
         """The least and the greatest value that it may have."""
         low, high = bounds(x.const)
         for term, coefficient in x.terms:
@@ -140,29 +131,29 @@ class Indices:
             low, high = low + min(ends), high + max(ends)
         return low, high
 
-    def _term_range(self, term: Term) -> tuple[int, int]:
-        if isinstance(term, Var):
+    def _term_range(self, term: g.Term) -> tuple[int, int]:
+        if isinstance(term, g.Var):
             return self.known[term].low, self.known[term].high
         first, last = self.range(term.value)
         least, most = bounds(term.divisor)
-        if isinstance(term, Remainder):
+        if isinstance(term, g.Remainder):
             return 0, most - 1
         return min(first // least, first // most), max(last // least, last // most)
 
-    def step(self, x: Linear) -> int:
+    def step(self, x: g.Linear) -> int:
         """A number that divides every value that it may have; 0 where that is 0 alone."""
         total = divisor(x.const)
         for term, coefficient in x.terms:
-            if isinstance(term, Var):
+            if isinstance(term, g.Var):
                 step = self.known[term].step
-            elif isinstance(term, Remainder):
+            elif isinstance(term, g.Remainder):
                 step = math.gcd(self.step(term.value), divisor(term.divisor))
             else:
                 step = 1
             total = math.gcd(total, step * divisor(coefficient))
         return total
 
-    def let(self, let: Let) -> list[Any]:
+    def let(self, let: g.Let) -> list[Any]:
         """Make a `Let` known. Returns the statement that binds its variable, if it needs one."""
         value, limit = self.linear(let.value), self.size(let.limit)
         (low, high), (least, most) = self.range(let.value), bounds(let.limit)
@@ -182,11 +173,11 @@ class Indices:
         clipped = tirx.Min(expression(value), expression(limit)) if clips else value
         return [tirx.Bind(var, clipped)]
 
-    def _greatest_of(self, x: Linear) -> Column | None:
+    def _greatest_of(self, x: g.Linear) -> g.Column | None:
         """The greatest value at each size; None where that is not known."""
         total = x.const
         for term, coefficient in x.terms:
-            if not isinstance(term, Var) or bounds(coefficient)[0] < 0:
+            if not isinstance(term, g.Var) or bounds(coefficient)[0] < 0:
                 return None
             total = self.known[term].greatest * coefficient + total
         return total
@@ -196,18 +187,18 @@ class Indices:
         known = greatest is not None and bool(self.dims)
         return known and never_negative(limit - greatest, self.dims)
 
-    def begin(self, buffer: Buffer, at: Any, most: int) -> None:
+    def begin(self, buffer: g.Buffer, at: Any, most: int) -> None:
         """Offset of a buffer in its storage: a variable of at most some value."""
-        self._begins[buffer.name] = var = Var(f"{buffer.name}.begin")
+        self._begins[buffer.name] = var = g.Var(f"{buffer.name}.begin")
         self.known[var] = KnownValue(at, 0, most)
 
-    def flat(self, buffer: Buffer, index: tuple[Linear, ...]) -> Linear:
+    def flat(self, buffer: g.Buffer, index: tuple[g.Linear, ...]) -> g.Linear:
         """The place in flat storage, as an index expression."""
         begin = self._begins.get(buffer.name)
-        place = flat(buffer, index)
-        return place if begin is None else place + Linear(((begin, 1),))
+        place = g.flat(buffer, index)
+        return place if begin is None else place + g.Linear(((begin, 1),))
 
-    def offset(self, buffer: Buffer, index: tuple[Linear, ...], clamped: bool = False) -> Any:
+    def offset(self, buffer: g.Buffer, index: tuple[g.Linear, ...], clamped: bool = False) -> Any:
         """The place in flat storage."""
         if clamped:
             return self._clamped_offset(buffer, index)
@@ -215,7 +206,7 @@ class Indices:
         # LLVM counts in 64 bits where the code does, and extends 32 bits at every load where not.
         return self._wide(place) if self.sizes else self.linear(place)
 
-    def _clamped_offset(self, buffer: Buffer, index: tuple[Linear, ...]) -> Any:
+    def _clamped_offset(self, buffer: g.Buffer, index: tuple[g.Linear, ...]) -> Any:
         begin = self._begins.get(buffer.name)
         total: Any = 0
         typed = in_64_bits if self.sizes else expression
@@ -233,7 +224,7 @@ class Indices:
 
 
 def flat_buffer(
-    buffer: Buffer, name: str, dtype: str, elements: Any = None, **options: Any
+    buffer: g.Buffer, name: str, dtype: str, elements: Any = None, **options: Any
 ) -> Any:
     """The TIR buffer of a buffer of the tree, in one dimension, for its largest size unless it is
     told how many elements it has."""
@@ -247,7 +238,7 @@ def flat_buffer(
     return tirx.decl_buffer(shape, dtype, name, **options)
 
 
-def _magnitude(x: Column) -> int:
+def _magnitude(x: g.Column) -> int:
     return max(map(abs, bounds(x)))
 
 

@@ -12,73 +12,61 @@ from loopwright.codegen.tir.indices import MOST_ELEMENTS, expression, number
 from loopwright.codegen.tir.transposed import transposes
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.traversal import walk
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.formula import Formula, bounds
-from loopwright.schedule.tree.grammar import (
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Prefetch,
-    Stmt,
-    Store,
-    Var,
-    flat,
-    statements,
-    variables,
-)
 
 _MOST = 4  # times the caches; what is kept of more is less than a quarter
 
 
-def overflows(loop: Loop, caches: int) -> bool:
+def overflows(loop: g.Loop, caches: int) -> bool:
     """Return whether the arrays of a loop overflow the caches, not by so much that what is left
     there does not matter. At least half of them must be read: what is only written gains nothing.
     Loops with prefetches assume that iterations follow each other."""
-    inside = list(statements(loop.body))
-    if any(isinstance(s, Prefetch) for s in inside):
+    inside = list(g.statements(loop.body))
+    if any(isinstance(s, g.Prefetch) for s in inside):
         return False
-    stores = [s for s in inside if isinstance(s, Store)]
-    loads = [x for s in stores for x in walk(s.value) if isinstance(x, Load)]
+    stores = [s for s in inside if isinstance(s, g.Store)]
+    loads = [x for s in stores for x in walk(s.value) if isinstance(x, g.Load)]
     read, touched = _bytes(loads), _bytes([*loads, *stores])
     return caches < touched <= _MOST * caches and 2 * read >= touched
 
 
-def decides(loop: Loop) -> bool:
+def decides(loop: g.Loop) -> bool:
     """Return whether repeated copies of the body differ, for a predicate inside."""
     if loop.kind != "unrolled":
         return False
-    guards = (s for s in statements(loop.body) if isinstance(s, Loop) and s.bound is not None)
-    return any(loop.var in variables(guard.bound) for guard in guards if guard.bound is not None)
+    guards = (s for s in g.statements(loop.body) if isinstance(s, g.Loop) and s.bound is not None)
+    return any(loop.var in g.variables(guard.bound) for guard in guards if guard.bound is not None)
 
 
-def _bytes(accesses: Sequence[Load | Store]) -> int:
+def _bytes(accesses: Sequence[g.Load | g.Store]) -> int:
     """The bytes of all arrays that are accessed, registers left out."""
     arrays = {x.buffer.name: x.buffer for x in accesses if x.buffer.scope != "register"}
     return sum(bounds(b.size)[1] * item_bytes(b.dtype) for b in arrays.values())
 
 
-def stored(loop: Loop) -> Store:
+def stored(loop: g.Loop) -> g.Store:
     """The store of a vector loop."""
     (store,) = loop.body
-    assert isinstance(store, Store), store
+    assert isinstance(store, g.Store), store
     return store
 
 
-def reads_back(loops: list[Loop]) -> bool:
+def reads_back(loops: list[g.Loop]) -> bool:
     """Return whether some of the stores read what others write."""
     stores = [stored(loop) for loop in loops]
     written = {store.buffer.name for store in stores}
-    loads = (x for store in stores for x in walk(store.value) if isinstance(x, Load))
+    loads = (x for store in stores for x in walk(store.value) if isinstance(x, g.Load))
     return any(x.buffer.name in written for x in loads)
 
 
-def vector_stores(body: tuple[Stmt, ...]) -> list[Loop]:
+def vector_stores(body: tuple[g.Stmt, ...]) -> list[g.Loop]:
     """The vector loops of a body; none if it has stores elsewhere, or loops that stay."""
-    found: list[Loop] = []
+    found: list[g.Loop] = []
     for stmt in body:
-        if isinstance(stmt, Let):
+        if isinstance(stmt, g.Let):
             continue
-        if not isinstance(stmt, Loop):
+        if not isinstance(stmt, g.Loop):
             return []
         if stmt.kind == "vectorized":
             found.append(stmt)
@@ -91,14 +79,14 @@ def vector_stores(body: tuple[Stmt, ...]) -> list[Loop]:
     return found
 
 
-def lanes_apart(loop: Loop, row: Var) -> bool:
+def lanes_apart(loop: g.Loop, row: g.Var) -> bool:
     """Return whether the lanes of a vector loop's store stand apart and can be transposed. Those
     of other rows may lie between them."""
     store = stored(loop)
-    steps = dict(flat(store.buffer, store.index).terms)
-    divided = (Linear(((term, 1),)) for term in steps if not isinstance(term, Var))
+    steps = dict(g.flat(store.buffer, store.index).terms)
+    divided = (g.Linear(((term, 1),)) for term in steps if not isinstance(term, g.Var))
     between = steps.get(row, 1) == 1  # else it may stand behind a `Let`
-    if any(loop.var in variables(term) for term in divided) or not between:
+    if any(loop.var in g.variables(term) for term in divided) or not between:
         return False
     step = steps.get(loop.var, 0)
     if isinstance(step, Formula) or int(step) <= 1:

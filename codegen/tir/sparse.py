@@ -18,19 +18,7 @@ from loopwright.codegen.library.linker import architecture
 from loopwright.codegen.tir.indices import ZERO, Indices, KnownValue, expression, number
 from loopwright.codegen.tir.values import storage_type
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    Var,
-    flat,
-    statements,
-    variables,
-)
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.parts import map_values
 
 _LANES = 8  # of the vectors whose signs an instruction of AVX gathers
@@ -44,9 +32,9 @@ class BitLoops:
     def __init__(self, at: Indices, buffers: dict[str, Any], target: Target) -> None:
         self.at, self.buffers = at, buffers
         self.able = architecture(target.triple) == "x86_64" and target.vector_bytes >= _AVX
-        self.made: dict[Var, Any] = {}  # bits that the loop around has made
+        self.made: dict[g.Var, Any] = {}  # bits that the loop around has made
 
-    def has(self, loop: Loop) -> bool:
+    def has(self, loop: g.Loop) -> bool:
         """Return whether a loop runs over set bits."""
         if loop.sparse is None or not self.able:
             return False
@@ -55,26 +43,26 @@ class BitLoops:
         return whole and not load.clamped and load.dtype == "float32"
 
     def ahead(
-        self, loop: Loop, var: Any, let: Callable[[Let], list[Any]]
+        self, loop: g.Loop, var: Any, let: Callable[[g.Let], list[Any]]
     ) -> tuple[list[Any], list[Any]]:
         """Prepare the bits of a loop that has one of these inside. Returns what makes the bits of
         its first iteration, and what each iteration begins with: the bits of the next one. A
         processor that knows early how often a loop runs need not guess it."""
-        inner = [s for s in loop.body if isinstance(s, Loop) and self.has(s)]
+        inner = [s for s in loop.body if isinstance(s, g.Loop) and self.has(s)]
         if len(inner) != 1:
             return [], []
         bits, following = (_bit_set(f"{var.name}.{name}") for name in ("bits", "next"))
         last, made = int(loop.extent) - 1, []
         for known in (ZERO, KnownValue(tirx.Min(var + 1, number(last)), 1, last)):
             self.at.known[loop.var] = known
-            lets = [stmt for s in loop.body if isinstance(s, Let) for stmt in let(s)]
+            lets = [stmt for s in loop.body if isinstance(s, g.Let) for stmt in let(s)]
             made.append([*lets, self._bits(inner[0], following)])
         self.made[inner[0].var] = bits
         copy = tirx.BufferStore(bits, tirx.BufferLoad(following, [number(0)]), [number(0)])
         return [_allocated(bits), _allocated(following), *made[0]], [copy, *made[1]]
 
     def loop(
-        self, loop: Loop, var: Any, statements: Callable[[tuple[Stmt, ...]], list[Any]]
+        self, loop: g.Loop, var: Any, statements: Callable[[tuple[g.Stmt, ...]], list[Any]]
     ) -> list[Any]:
         """The loop, `var` being its counter."""
         stmts = []
@@ -98,7 +86,7 @@ class BitLoops:
         ]
         return [*stmts, tirx.While(left != _wide(0), tirx.SeqStmt(step))]
 
-    def _bits(self, loop: Loop, bits: Any) -> Any:
+    def _bits(self, loop: g.Loop, bits: Any) -> Any:
         """Stores the bits of a loop's iterations."""
         assert loop.sparse is not None
         begins = []  # where the loads of the first one lie, for each value of `over`
@@ -118,34 +106,36 @@ class BitLoops:
         return tirx.BufferStore(bits, functools.reduce(joined, parts), [number(0)])
 
 
-def from_bases(loop: Loop) -> tuple[list[tuple[Buffer, Buffer, Linear]], tuple[Stmt, ...]]:
+def from_bases(
+    loop: g.Loop,
+) -> tuple[list[tuple[g.Buffer, g.Buffer, g.Linear]], tuple[g.Stmt, ...]]:
     """Rebase what the body of a loop reads on where that begins, and the body likewise. LLVM would
     add, or worse, that to the place within for each vector.
 
     `X[f + k] * W[g + 16 * k + l]  ↦  X' = X[f …], W' = W[g …]; X'[k] * W'[16 * k + l]`
     """
-    inside = {loop.var, *(s.var for s in statements(loop.body) if isinstance(s, Loop))}
-    bases: dict[tuple[str, str], tuple[Buffer, Buffer, Linear]] = {}
+    inside = {loop.var, *(s.var for s in g.statements(loop.body) if isinstance(s, g.Loop))}
+    bases: dict[tuple[str, str], tuple[g.Buffer, g.Buffer, g.Linear]] = {}
 
     def leaf(x: Any) -> Any:
-        if not isinstance(x, Load) or x.clamped or x.buffer.scope == "register":
+        if not isinstance(x, g.Load) or x.clamped or x.buffer.scope == "register":
             return x
-        place = flat(x.buffer, x.index)
+        place = g.flat(x.buffer, x.index)
         moving = {t for t, _ in place.terms if inside & set(_variables(t))}
         if not any(loop.var in set(_variables(t)) for t in moving):
             return x
-        base = Linear(tuple((t, c) for t, c in place.terms if t not in moving), place.const)
-        rest = Linear(tuple((t, c) for t, c in place.terms if t in moving))
+        base = g.Linear(tuple((t, c) for t, c in place.terms if t not in moving), place.const)
+        rest = g.Linear(tuple((t, c) for t, c in place.terms if t in moving))
         key = x.buffer.name, str([(id(t), c) for t, c in base.terms] + [base.const])
         name = f"{x.buffer.name}.from{len(bases)}"
         size = int(x.buffer.size)
-        part = bases.setdefault(key, (Buffer(name, (size,), x.dtype, "heap"), x.buffer, base))[0]
-        return Load(part, (rest,))
+        part = bases.setdefault(key, (g.Buffer(name, (size,), x.dtype, "heap"), x.buffer, base))[0]
+        return g.Load(part, (rest,))
 
-    def moved(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Loop):
+    def moved(stmt: g.Stmt) -> g.Stmt:
+        if isinstance(stmt, g.Loop):
             return replace(stmt, body=tuple(map(moved, stmt.body)))
-        if isinstance(stmt, Store):
+        if isinstance(stmt, g.Store):
             return replace(stmt, value=map_values(stmt.value, leaf))
         return stmt
 
@@ -153,8 +143,8 @@ def from_bases(loop: Loop) -> tuple[list[tuple[Buffer, Buffer, Linear]], tuple[S
     return list(bases.values()), body
 
 
-def _variables(term: Any) -> list[Var]:
-    return list(variables(Linear(((term, 1),))))
+def _variables(term: Any) -> list[g.Var]:
+    return list(g.variables(g.Linear(((term, 1),))))
 
 
 def _bit_set(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -247,10 +248,8 @@ class Touch:
 
     @property
     def stride(self) -> Real:
-        greatest: Real = 0.0
-        for access, *_ in itertools.chain(*self._buffers):
-            greatest = most(greatest, access.stride(self._var))
-        return greatest
+        accesses = (access for access, *_ in itertools.chain(*self._buffers))
+        return functools.reduce(most, (0.0, *(access.stride(self._var) for access in accesses)))
 
     @property
     def reuse(self) -> Real:
@@ -259,13 +258,7 @@ class Touch:
 
     def _total(self, column: Callable[[_Use], Real]) -> Real:
         """The sum over buffers of the greatest of a column."""
-        result: Real = 0.0
-        for first, *others in self._buffers:
-            greatest = column(first)
-            for use in others:
-                greatest = most(greatest, column(use))
-            result = plus(result, greatest)
-        return result
+        return total(functools.reduce(most, map(column, uses)) for uses in self._buffers)
 
 
 def _vectors(use: _Use) -> Real:

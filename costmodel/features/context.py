@@ -69,22 +69,9 @@ from loopwright.dsl.elements import FLOAT_FUNCTIONS, FUNCTIONS_OF_TWO
 from loopwright.dsl.expr import ARITHMETIC, Binary, Expr, Unary
 from loopwright.dsl.traversal import walk
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.grammar import (
-    GPU_KINDS,
-    KINDS,
-    Buffer,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Prefetch,
-    Quotient,
-    Stmt,
-    Store,
-    Var,
-)
+from loopwright.schedule.tree import grammar as g
 
-_KINDS = KINDS + GPU_KINDS
+_KINDS = g.KINDS + g.GPU_KINDS
 IDENTIFIERS = 255
 """Names of loop variables that are told apart."""
 
@@ -188,31 +175,31 @@ class Walk:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.path: list[Loop] = []
-        self.lets: dict[Var, dict[Var, Real]] = {}
-        self.extents: dict[Var, Real] = {}
+        self.path: list[g.Loop] = []
+        self.lets: dict[g.Var, dict[g.Var, Real]] = {}
+        self.extents: dict[g.Var, Real] = {}
         self.axes: dict[str, int] = {}
 
     def block(
-        self, body: Sequence[Stmt], outside: Real
+        self, body: Sequence[g.Stmt], outside: Real
     ) -> tuple[tuple[Context, ...], list[Statement]]:
         nodes: list[Context] = []
         statements: list[Statement] = []
         for stmt in body:
-            if isinstance(stmt, Let):
+            if isinstance(stmt, g.Let):
                 self.let(stmt)
-            elif isinstance(stmt, Store):
+            elif isinstance(stmt, g.Store):
                 parts = list(walk(stmt.value))
                 statements.append(self.store(stmt, parts))
                 nodes.append(self.store_context(parts, statements[-1]))
-            elif isinstance(stmt, Loop) and isinstance(stmt.body[0], Prefetch):
+            elif isinstance(stmt, g.Loop) and isinstance(stmt.body[0], g.Prefetch):
                 continue  # hints, which are no work
-            elif isinstance(stmt, Loop) and (inner := self.loop(stmt, outside)) is not None:
+            elif isinstance(stmt, g.Loop) and (inner := self.loop(stmt, outside)) is not None:
                 nodes.append(inner[0])
                 statements += inner[1]
         return tuple(nodes), statements
 
-    def loop(self, loop: Loop, outside: Real) -> tuple[LoopContext, list[Statement]] | None:
+    def loop(self, loop: g.Loop, outside: Real) -> tuple[LoopContext, list[Statement]] | None:
         extent = real(loop.extent)
         if isinstance(extent, float) and extent == 0:
             return None
@@ -231,13 +218,13 @@ class Walk:
         touch = Touch.of(self.roles, statements, loop.var)
         return LoopContext(*own, inside, touch, children), statements
 
-    def identifier(self, var: Var) -> int:
+    def identifier(self, var: g.Var) -> int:
         """A number for a loop's variable: axes count by the order in which they come."""
         axis, _, level = var.name.partition(".")
         number = self.axes.setdefault(axis, len(self.axes))
         return 1 + zlib.crc32(f"{number}.{level}".encode()) % IDENTIFIERS
 
-    def mean(self, extent: Real, bound: Linear) -> Real:
+    def mean(self, extent: Real, bound: g.Linear) -> Real:
         """The mean of min(extent, c - extent·block) over the blocks, which together have c
         iterations. A bound of another form, as that of a guard, is taken never to clip."""
         if len(bound.terms) != 1:
@@ -247,27 +234,27 @@ class Walk:
             return extent
         return least(extent, real(bound.const) / most(self.extents[block], 1.0))
 
-    def let(self, let: Let) -> None:
+    def let(self, let: g.Let) -> None:
         self.lets[let.var] = self.linear(let.value)
 
-    def linear(self, value: Linear) -> dict[Var, Real]:
+    def linear(self, value: g.Linear) -> dict[g.Var, Real]:
         """The coefficients of the loops in an index expression."""
-        result: dict[Var, Real] = {}
+        result: dict[g.Var, Real] = {}
         for term, coefficient in value.terms:
             factor = real(coefficient)
-            if isinstance(term, Var):
+            if isinstance(term, g.Var):
                 inner = self.lets.get(term)
                 if inner is None:
                     result[term] = plus(result.get(term, 0.0), factor)
                     continue
             else:
                 inner = self.linear(term.value)
-                factor = factor / (real(term.divisor) if isinstance(term, Quotient) else 1)
+                factor = factor / (real(term.divisor) if isinstance(term, g.Quotient) else 1)
             for var, slope in inner.items():
                 result[var] = plus(result.get(var, 0.0), times(factor, slope))
         return result
 
-    def store(self, store: Store, parts: Iterable[Expr]) -> Statement:
+    def store(self, store: g.Store, parts: Iterable[Expr]) -> Statement:
         """A store of a value of these parts."""
         innermost = self.path[-1] if self.path else None
         width: Real = 1.0
@@ -276,7 +263,7 @@ class Walk:
         lane = None if innermost is None else innermost.var
         accesses = [self.access(store.buffer, store.index, True, lane, width)]
         for part in parts:
-            if isinstance(part, Load):
+            if isinstance(part, g.Load):
                 written = part.buffer.name == store.buffer.name
                 accesses.append(self.access(part.buffer, part.index, written, lane, width))
         return Statement(width, list({a.key: a for a in accesses}.values()))
@@ -286,13 +273,18 @@ class Walk:
         return least(float(self.target.lanes(item_bytes(dtype))), extent)
 
     def access(
-        self, buffer: Buffer, index: Sequence[Linear], written: bool, lane: Var | None, width: Real
+        self,
+        buffer: g.Buffer,
+        index: Sequence[g.Linear],
+        written: bool,
+        lane: g.Var | None,
+        width: Real,
     ) -> Access:
         slopes = tuple(self.linear(position) for position in index)
         moves = any(lane in slope for slope in slopes)
         return Access.of(buffer, self.role(buffer, written, moves), slopes, lane, width)
 
-    def role(self, buffer: Buffer, written: bool, moves: bool) -> str:
+    def role(self, buffer: g.Buffer, written: bool, moves: bool) -> str:
         """The role of a buffer in a store; `moves`: it goes with the innermost loop."""
         if buffer.scope == "register":
             return "register"

@@ -23,16 +23,7 @@ from typing import Any
 import numpy as np
 
 from loopwright.costmodel.features.batch_arithmetic import Real, least, most, only, real, where
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Column,
-    Let,
-    Linear,
-    Loop,
-    Quotient,
-    Var,
-    variables,
-)
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.parts import nested
 
 LANES = 32
@@ -47,23 +38,23 @@ class Warp:
     """The values of variables in the chosen lanes of a block's first warp: arrays of shape (6, n),
     or (6, 1) where all configs agree. Variables that are not known are 0."""
 
-    known: dict[Var, Any] = field(default_factory=dict)
+    known: dict[g.Var, Any] = field(default_factory=dict)
 
-    def enter(self, loop: Loop) -> None:
+    def enter(self, loop: g.Loop) -> None:
         """Begin the threads of a block; the innermost thread loop counts the fastest."""
         self.known.clear()
-        before: Column = 1
+        before: g.Column = 1
         for inner in reversed(nested(loop)):
             extent = np.maximum(inner.extent, 1)
             self.known[inner.var] = np.remainder(np.floor_divide(CHOSEN, before), extent)
             before = before * extent
 
-    def let(self, let: Let) -> None:
+    def let(self, let: g.Let) -> None:
         """Bind a variable; one that is the same in all lanes counts as 0, as loops do."""
         if self._moves(let.value):
             self.known[let.var] = np.minimum(self.value(let.value), let.limit)
 
-    def sectors(self, buffer: Buffer, index: Sequence[Linear], item: Real, wide: Real) -> Real:
+    def sectors(self, buffer: g.Buffer, index: Sequence[g.Linear], item: Real, wide: Real) -> Real:
         """Sectors of a buffer in which the lanes are, each at `wide` bytes; an item has `item`."""
         if not any(map(self._moves, index)):
             return 1.0
@@ -71,7 +62,7 @@ class Warp:
         return runs * most(length / SECTOR, 1.0)
 
     def bank_operations(
-        self, buffer: Buffer, index: Sequence[Linear], item: Real, wide: Real
+        self, buffer: g.Buffer, index: Sequence[g.Linear], item: Real, wide: Real
     ) -> Real:
         """Turns that the lanes take at shared memory, where each wants `wide` bytes, at least 4;
         the conflicts are taken to be the same in all banks."""
@@ -83,26 +74,26 @@ class Warp:
         runs_of_banks, banks_of_run = spread([np.remainder(word, banks) for word in words], 1.0)
         return runs * length / least(runs_of_banks * banks_of_run, banks)
 
-    def _moves(self, value: Linear) -> bool:
-        return any(var in self.known for var in variables(value))
+    def _moves(self, value: g.Linear) -> bool:
+        return any(var in self.known for var in g.variables(value))
 
-    def _place(self, buffer: Buffer, index: Sequence[Linear]) -> Any:
+    def _place(self, buffer: g.Buffer, index: Sequence[g.Linear]) -> Any:
         """The element's number in row-major order."""
         place: Any = 0
-        stride: Column = 1
+        stride: g.Column = 1
         for extent, position in zip(reversed(buffer.shape), reversed(index), strict=True):
             place = place + self.value(position) * stride
             stride = stride * extent
         return place
 
-    def value(self, value: Linear) -> Any:
+    def value(self, value: g.Linear) -> Any:
         """Value of an index expression in every lane."""
         total: Any = value.const
         for term, coefficient in value.terms:
-            if isinstance(term, Var):
+            if isinstance(term, g.Var):
                 total = total + self.known.get(term, 0) * coefficient
             else:
-                divide = np.floor_divide if isinstance(term, Quotient) else np.remainder
+                divide = np.floor_divide if isinstance(term, g.Quotient) else np.remainder
                 total = total + divide(self.value(term.value), term.divisor) * coefficient
         return total
 

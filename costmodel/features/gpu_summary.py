@@ -47,6 +47,7 @@ compilers keep what they have loaded in registers.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -245,10 +246,7 @@ def _cycles(c: Mapping[str, Real]) -> Real:
         c["sectors"] / _SECTORS,
         issued / _ISSUE,
     )
-    longest: Real = 0.0
-    for unit in units:
-        longest = most(longest, unit)
-    return longest
+    return functools.reduce(most, (0.0, *units))
 
 
 def _block(nodes: Sequence[Context], kept: bool = False) -> tuple[list[Real], Real]:

@@ -31,26 +31,7 @@ from loopwright.dsl.dtypes import item_bytes
 from loopwright.dsl.expr import Cast, Expr, Gather, Select, Unary
 from loopwright.dsl.traversal import walk
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.grammar import (
-    MATRIX,
-    AsyncCopy,
-    AsyncWait,
-    Barrier,
-    Buffer,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    MatrixLoad,
-    MatrixMultiply,
-    MatrixStore,
-    Quotient,
-    Stmt,
-    Store,
-    Term,
-    Tree,
-    Var,
-)
+from loopwright.schedule.tree import grammar as g
 
 ARRAYS = 9
 """Arrays that have a number of their own, each way; the last one has the sum of the rest."""
@@ -65,17 +46,16 @@ _PARALLEL = ("parallel", "block", "thread")
 _MEMORY = ("argument", "heap", "shared")
 _LANES = 32
 _MOST = 1 << 20  # iterations over which a bound is looked at
-_TILE = float(MATRIX * MATRIX)
+_TILE = float(g.MATRIX * g.MATRIX)
 
 
-def selection_features(tree: Tree, target: Target) -> Floats:
+def selection_features(tree: g.Tree, target: Target) -> Floats:
     """The 28 numbers of a tree of one config, in the order of `SELECTION_FEATURES`: (28,)."""
     tree = tree.row(0)
     count = _Count(gpu=target.gpu is not None)
     count.block(tree.body, 1.0)
-    found = {**count.found, "range": 1.0}
-    for stmt in tree.body:
-        found["range"] = max(found["range"], _iterations(stmt, _PARALLEL))
+    most = max([1.0, *(_iterations(stmt, _PARALLEL) for stmt in tree.body)])
+    found = {**count.found, "range": most}
     arrays = {"input": (*tree.inputs, *tree.constants), "output": tree.outputs}
     for way, buffers in arrays.items():
         for place, buffer in enumerate(buffers):
@@ -84,14 +64,14 @@ def selection_features(tree: Tree, target: Target) -> Floats:
     return np.array([found.get(name, 0.0) for name in SELECTION_FEATURES])
 
 
-def group_size(tree: Tree) -> float:
+def group_size(tree: g.Tree) -> float:
     """Threads of a block, the most of all kernels; 1 on a processor."""
     return max((_iterations(stmt, ("thread",)) for stmt in tree.row(0).body), default=1.0)
 
 
-def _iterations(stmt: Stmt, kinds: Sequence[str]) -> float:
+def _iterations(stmt: g.Stmt, kinds: Sequence[str]) -> float:
     """Iterations of the loops of such kinds, the most of those inside of each other."""
-    if not isinstance(stmt, Loop):
+    if not isinstance(stmt, g.Loop):
         return 1.0
     own = float(stmt.extent) if stmt.kind in kinds else 1.0
     return own * max((_iterations(inner, kinds) for inner in stmt.body), default=1.0)
@@ -103,15 +83,15 @@ class _Count:
 
     gpu: bool
     found: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    path: list[Loop] = field(default_factory=list)
-    lets: dict[Var, Linear] = field(default_factory=dict)
+    path: list[g.Loop] = field(default_factory=list)
+    lets: dict[g.Var, g.Linear] = field(default_factory=dict)
 
-    def block(self, body: Sequence[Stmt], runs: float) -> None:
+    def block(self, body: Sequence[g.Stmt], runs: float) -> None:
         """Count a block that runs so many times."""
         for stmt in body:
-            if isinstance(stmt, Let):
+            if isinstance(stmt, g.Let):
                 self.lets[stmt.var] = stmt.value
-            elif isinstance(stmt, Loop):
+            elif isinstance(stmt, g.Loop):
                 times = runs * self._mean(stmt)
                 if stmt.kind in ("serial", "parallel"):
                     self.found["branches"] += times
@@ -121,7 +101,7 @@ class _Count:
             else:
                 self._statement(stmt, runs)
 
-    def _mean(self, loop: Loop) -> float:
+    def _mean(self, loop: g.Loop) -> float:
         """Mean of min(extent, bound) over the iterations of the loops that move the bound."""
         extent = float(loop.extent)
         if loop.bound is None:
@@ -133,35 +113,35 @@ class _Count:
         at = {each.var: places.ravel() for each, places in zip(outer, every, strict=True)}
         return float(np.clip(self._value_at(loop.bound, at), 0, extent).mean())
 
-    def _variables(self, value: Linear) -> Iterator[Var]:
+    def _variables(self, value: g.Linear) -> Iterator[g.Var]:
         """Loops that an index expression depends on."""
         for term, _ in value.terms:
-            if not isinstance(term, Var):
+            if not isinstance(term, g.Var):
                 yield from self._variables(term.value)
             elif term in self.lets:
                 yield from self._variables(self.lets[term])
             else:
                 yield term
 
-    def _statement(self, stmt: Stmt, runs: float) -> None:
-        if isinstance(stmt, Store):
+    def _statement(self, stmt: g.Stmt, runs: float) -> None:
+        if isinstance(stmt, g.Store):
             self._access(stmt.buffer, stmt.index, runs)
             self._value(stmt.value, runs)
-        elif isinstance(stmt, AsyncCopy):
+        elif isinstance(stmt, g.AsyncCopy):
             for buffer, index in ((stmt.buffer, stmt.index), (stmt.source, stmt.at)):
                 self._access(buffer, index, runs * float(stmt.count), float(stmt.count))
-        elif isinstance(stmt, (MatrixLoad, MatrixStore)):
+        elif isinstance(stmt, (g.MatrixLoad, g.MatrixStore)):
             self._add("coalesced", runs * _TILE / _LANES)  # a warp moves whole rows of a tile
-        elif isinstance(stmt, MatrixMultiply):
-            self.found["arithmetic"] += runs * 2.0 * _TILE * MATRIX / _LANES
-        elif isinstance(stmt, (Barrier, AsyncWait)):
+        elif isinstance(stmt, g.MatrixMultiply):
+            self.found["arithmetic"] += runs * 2.0 * _TILE * g.MATRIX / _LANES
+        elif isinstance(stmt, (g.Barrier, g.AsyncWait)):
             self.found["others"] += runs
 
     def _value(self, value: Expr, runs: float) -> None:
         parts = list(walk(value))
         named = [part.table for part in parts if isinstance(part, Gather)]
         for part in parts:
-            if isinstance(part, Load):
+            if isinstance(part, g.Load):
                 if any(part is table for table in named):
                     if part.buffer.scope in _MEMORY:
                         self._add("other", runs)
@@ -177,16 +157,16 @@ class _Count:
                 self.found["others"] += runs
 
     def _access(
-        self, buffer: Buffer, index: Sequence[Linear], runs: float, unit: float = 1.0
+        self, buffer: g.Buffer, index: Sequence[g.Linear], runs: float, unit: float = 1.0
     ) -> None:
         if buffer.scope in _MEMORY:
-            self._add(self._kind(_flat(buffer, index), unit), runs)
+            self._add(self._kind(g.flat(buffer, tuple(index)), unit), runs)
 
     def _add(self, kind: str, runs: float) -> None:
         self.found[kind] += runs
         self.found["memory"] += runs
 
-    def _kind(self, place: Linear, unit: float) -> str:
+    def _kind(self, place: g.Linear, unit: float) -> str:
         """Kind of an access to an element of an array."""
         inner = self.path[-1] if self.path else None
         neighbour = inner
@@ -208,7 +188,7 @@ class _Count:
             return "strided"
         return "coalesced" if self._value_at(place, {}) == 0 else "offset"
 
-    def _steps(self, place: Linear, loop: Loop) -> set[int]:
+    def _steps(self, place: g.Linear, loop: g.Loop) -> set[int]:
         """Distances of neighbours at both ends of a loop, others at their first iteration."""
         last = max(int(loop.extent) - 1, 1)
         starts = {0, last - 1}
@@ -217,23 +197,12 @@ class _Count:
             for at in starts
         }
 
-    def _value_at(self, value: Linear, at: Mapping[Var, Any]) -> Any:
+    def _value_at(self, value: g.Linear, at: Mapping[g.Var, Any]) -> Any:
         """Value of an index expression; variables that are not told of are 0."""
-        total: Any = value.const
-        for term, coefficient in value.terms:
-            total = total + coefficient * self._term(term, at)
-        return total
+        return value.const + sum(c * self._term(term, at) for term, c in value.terms)
 
-    def _term(self, term: Term, at: Mapping[Var, Any]) -> Any:
-        if isinstance(term, Var):
+    def _term(self, term: g.Term, at: Mapping[g.Var, Any]) -> Any:
+        if isinstance(term, g.Var):
             return self._value_at(self.lets[term], at) if term in self.lets else at.get(term, 0)
         inner = self._value_at(term.value, at)
-        return inner // term.divisor if isinstance(term, Quotient) else inner % term.divisor
-
-
-def _flat(buffer: Buffer, index: Sequence[Linear]) -> Linear:
-    """Number of an element in its array."""
-    place = Linear()
-    for extent, position in zip(buffer.shape, index, strict=True):
-        place = place * extent + position
-    return place
+        return inner // term.divisor if isinstance(term, g.Quotient) else inner % term.divisor

@@ -14,24 +14,10 @@ import numpy as np
 from loopwright.costmodel.features.trace import Traced
 from loopwright.dsl.expr import Const, Expr
 from loopwright.dsl.traversal import children
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    Buffer,
-    Column,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Position,
-    Prefetch,
-    Stmt,
-    Store,
-    Term,
-    Var,
-)
+from loopwright.schedule.tree import grammar as g
 
 
-def structural_key(stmt: Stmt) -> Hashable:
+def structural_key(stmt: g.Stmt) -> Hashable:
     """A key that is the same for statements of processors' programs that differ in names, or in
     the numbers that they compute with, alone. Keys of the same batch, or trace, compare."""
     return _Names().statement(stmt)
@@ -41,54 +27,54 @@ class _Names:
     """Variables and buffers by the order in which they come."""
 
     def __init__(self) -> None:
-        self.variables: dict[Var, int] = {}
+        self.variables: dict[g.Var, int] = {}
         self.buffers: dict[str, int] = {}
 
-    def statement(self, stmt: Stmt) -> Hashable:
-        if isinstance(stmt, Loop):
+    def statement(self, stmt: g.Stmt) -> Hashable:
+        if isinstance(stmt, g.Loop):
             extent = _column(stmt.extent)
             bound = None if stmt.bound is None else self.linear(stmt.bound)
             self.variables[stmt.var] = len(self.variables)
             return (stmt.kind, extent, bound, *map(self.statement, stmt.body))
-        if isinstance(stmt, Let):
+        if isinstance(stmt, g.Let):
             value = self.linear(stmt.value)
             self.variables[stmt.var] = len(self.variables)
             return ("let", value, _column(stmt.limit))
-        if isinstance(stmt, Store):
+        if isinstance(stmt, g.Store):
             return (self.place(stmt.buffer, stmt.index), self.value(stmt.value))
-        if isinstance(stmt, Allocate):
+        if isinstance(stmt, g.Allocate):
             return self.buffer(stmt.buffer)
-        if isinstance(stmt, Prefetch):
+        if isinstance(stmt, g.Prefetch):
             return "prefetch"
         raise TypeError(f"a program for a processor has no {type(stmt).__name__}")
 
     def value(self, x: Expr) -> Hashable:
-        if isinstance(x, Load):
+        if isinstance(x, g.Load):
             return self.place(x.buffer, x.index)
-        if isinstance(x, Position):
+        if isinstance(x, g.Position):
             return self.linear(x.value)
         if isinstance(x, Const):
             return x.dtype
         return (type(x), getattr(x, "op", x.dtype), *map(self.value, children(x)))
 
-    def place(self, buffer: Buffer, index: tuple[Linear, ...]) -> Hashable:
+    def place(self, buffer: g.Buffer, index: tuple[g.Linear, ...]) -> Hashable:
         return (self.buffer(buffer), *map(self.linear, index))
 
-    def buffer(self, buffer: Buffer) -> Hashable:
+    def buffer(self, buffer: g.Buffer) -> Hashable:
         number = self.buffers.setdefault(buffer.name, len(self.buffers))
         return (number, buffer.dtype, buffer.scope, *map(_column, buffer.shape))
 
-    def linear(self, value: Linear) -> Hashable:
+    def linear(self, value: g.Linear) -> Hashable:
         terms = ((self.term(term), _column(factor)) for term, factor in value.terms)
         return (*terms, _column(value.const))
 
-    def term(self, term: Term) -> Hashable:
-        if isinstance(term, Var):
+    def term(self, term: g.Term) -> Hashable:
+        if isinstance(term, g.Var):
             return self.variables[term]
         return (type(term), self.linear(term.value), _column(term.divisor))
 
 
-def _column(value: Column) -> Hashable:
+def _column(value: g.Column) -> Hashable:
     """Traced columns are equal if they are the same one: a trace has equal ones once."""
     if isinstance(value, Traced):
         return (value.number,)

@@ -127,9 +127,7 @@ class Vocabulary:
     @staticmethod
     def of(sources: Sequence[str], language: str) -> Vocabulary:
         """The most frequent symbols of a corpus."""
-        counts: Counter[str] = Counter()
-        for source in sources:
-            counts.update(symbols(source, language))
+        counts = Counter(s for source in sources for s in symbols(source, language))
         frequent = sorted(counts, key=lambda s: (-counts[s], s))[: SYMBOLS - 1]
         return Vocabulary(language, tuple(sorted(frequent)))
 

@@ -5,22 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from loopwright.schedule.tree.grammar import (
-    Let,
-    Linear,
-    Loop,
-    Quotient,
-    Stmt,
-    Store,
-    Tree,
-    Var,
-    flat,
-)
+from loopwright.schedule.tree import grammar as g
 
 _NEAR = 1 / 8  # of a result, by which parts may begin elsewhere
 
 
-def in_order(tree: Tree, threads: int) -> bool:
+def in_order(tree: g.Tree, threads: int) -> bool:
     """Return whether every thread writes about its own contiguous part of the results, in order.
     Steps of a network that all do so mostly read what their own core has written, which is near;
     what another core has written is far."""
@@ -30,43 +20,43 @@ def in_order(tree: Tree, threads: int) -> bool:
 
 
 def _stores(
-    body: tuple[Stmt, ...], names: set[str], path: tuple[Loop | Let, ...] = ()
-) -> Iterator[tuple[tuple[Loop | Let, ...], Store]]:
+    body: tuple[g.Stmt, ...], names: set[str], path: tuple[g.Loop | g.Let, ...] = ()
+) -> Iterator[tuple[tuple[g.Loop | g.Let, ...], g.Store]]:
     """The stores to some buffers, behind the loops and names around them."""
     for stmt in body:
-        if isinstance(stmt, Loop):
+        if isinstance(stmt, g.Loop):
             yield from _stores(stmt.body, names, (*path, stmt))
-        elif isinstance(stmt, Let):
+        elif isinstance(stmt, g.Let):
             path = (*path, stmt)
-        elif isinstance(stmt, Store) and stmt.buffer.name in names:
+        elif isinstance(stmt, g.Store) and stmt.buffer.name in names:
             yield path, stmt
 
 
-def _is_in_order(path: tuple[Loop | Let, ...], store: Store, threads: int) -> bool:
-    loops = [s for s in path if isinstance(s, Loop) and s.kind == "parallel"]
+def _is_in_order(path: tuple[g.Loop | g.Let, ...], store: g.Store, threads: int) -> bool:
+    loops = [s for s in path if isinstance(s, g.Loop) and s.kind == "parallel"]
     total, size = math.prod(int(loop.extent) for loop in loops), int(store.buffer.size)
     if total < threads:
         return False
     for thread in range(1, threads):
-        rest, values = -(-total * thread // threads), dict[Var, int]()
+        rest, values = -(-total * thread // threads), dict[g.Var, int]()
         for loop in reversed(loops):
             rest, values[loop.var] = divmod(rest, int(loop.extent))
         for stmt in path:
-            if isinstance(stmt, Let):
+            if isinstance(stmt, g.Let):
                 values[stmt.var] = min(_value(stmt.value, values), int(stmt.limit))
-        begin = _value(flat(store.buffer, store.index), values)
+        begin = _value(g.flat(store.buffer, store.index), values)
         if abs(begin - size * thread / threads) > _NEAR * size:
             return False
     return True
 
 
-def _value(linear: Linear, values: dict[Var, int]) -> int:
+def _value(linear: g.Linear, values: dict[g.Var, int]) -> int:
     """An index expression, with loops that are not among the values at their start."""
     total = int(linear.const)
     for term, coefficient in linear.terms:
-        if isinstance(term, Var):
+        if isinstance(term, g.Var):
             number = values.get(term, 0)
-        elif isinstance(term, Quotient):
+        elif isinstance(term, g.Quotient):
             number = _value(term.value, values) // int(term.divisor)
         else:
             number = _value(term.value, values) % int(term.divisor)

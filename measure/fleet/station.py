@@ -96,7 +96,7 @@ class Station:
 
     def _admit(self, device: Device, asked: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            device.admit(self._workload(asked))
+            device.admit(self._workload(asked["workload"]))
         except DeviceError as error:  # of the workload, not of the machine
             return {"refused": str(error)}
         return {}
@@ -107,14 +107,14 @@ class Station:
         if asked.get("anchor") is not None:
             answer["anchor"] = self._anchor_cost(device, Anchor.from_json(asked["anchor"]))
         configs = _configs(asked)
-        found = [to_plain(m) for m in device.measure(self._workload(asked), configs)]
+        found = [to_plain(m) for m in device.measure(self._workload(asked["workload"]), configs)]
         self._measured += len(found)
         self._failed.update(m["failure"]["kind"] for m in found if m["failure"])
         return answer | {"measured": found}
 
     def _anchor_cost(self, device: Device, anchor: Anchor) -> float:
         """The cost of the anchor, taken twice where the first one is off."""
-        workload = self._parsed(anchor.workload)
+        workload = self._workload(anchor.workload)
         costs: list[float] = []
         for _ in range(2):
             costs += (m.cost for m in device.measure(workload, [anchor.config]))
@@ -124,11 +124,12 @@ class Station:
 
     def _verify(self, device: Device, asked: Mapping[str, Any]) -> dict[str, Any]:
         (config,) = _configs(asked)
-        failure = device.verify(self._workload(asked), config)
+        failure = device.verify(self._workload(asked["workload"]), config)
         return {"failure": None if failure is None else failure.to_json()}
 
     def _compare(self, device: Device, asked: Mapping[str, Any]) -> dict[str, Any]:
-        found = device.compare(self._workload(asked), _configs(asked), asked["rounds"])
+        workload = self._workload(asked["workload"])
+        found = device.compare(workload, _configs(asked), asked["rounds"])
         return {"samples": found.samples, "sizes": found.sizes, "others": found.others}
 
     # ---- beside the work ----
@@ -189,10 +190,7 @@ class Station:
 
         return LocalDevice(target, key["threads"], timing=timing, builder=builder)
 
-    def _workload(self, asked: Mapping[str, Any]) -> Workload:
-        return self._parsed(asked["workload"])
-
-    def _parsed(self, text: str) -> Workload:
+    def _workload(self, text: str) -> Workload:
         """One object per text: it keeps its key, by which its space is found again."""
         if text not in self._workloads:
             if len(self._workloads) >= 1 << 8:

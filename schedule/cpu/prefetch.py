@@ -18,58 +18,48 @@ import numpy as np
 
 from loopwright.dsl.dtypes import item_bytes
 from loopwright.schedule.program.footprint import LINE
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Column,
-    Linear,
-    Loop,
-    Prefetch,
-    Quotient,
-    Stmt,
-    Var,
-    ceildiv,
-)
+from loopwright.schedule.tree import grammar as g
 
 _MOST = 46340  # of a counter, whose square fits 32 bits
 
-Counter = tuple[Linear, Column]
+Counter = tuple[g.Linear, g.Column]
 """A number that runs from 0, and how many values it takes."""
 
 
 def prefetches(
-    buffer: Buffer,
-    size: Column,
-    panel: Linear,
+    buffer: g.Buffer,
+    size: g.Column,
+    panel: g.Linear,
     passes: Sequence[Counter],
     steps: Sequence[Counter],
     name: str,
-) -> list[Stmt]:
+) -> list[g.Stmt]:
     """The hints of one step of one pass: `buffer` is panels of `size` elements, `panel` the number
     of the one in use. None where there is one pass alone: it needs all the lines itself."""
     item = item_bytes(buffer.dtype)
     time, times = _number(passes)
     step, count = _number(steps)
-    lines = ceildiv(size * item, LINE)
-    each = ceildiv(lines, times)
+    lines = g.ceildiv(size * item, LINE)
+    each = g.ceildiv(lines, times)
     fits = np.minimum(_MOST // np.maximum(times, count), 1)
-    several = np.minimum(times - 1, fits) * ceildiv(each, count)
-    var = Var(f"{name}.ahead")
+    several = np.minimum(times - 1, fits) * g.ceildiv(each, count)
+    var = g.Var(f"{name}.ahead")
     past = _part(time, times, lines) + _part(step, count, each)
-    at = (past + Linear(((var, 1),))) * (LINE // item)
-    panels = Buffer(buffer.name, (buffer.size // size, size), buffer.dtype, buffer.scope)
-    return [Loop(var, several, "unrolled", (Prefetch(panels, (panel + 1, at)),))]
+    at = (past + g.Linear(((var, 1),))) * (LINE // item)
+    panels = g.Buffer(buffer.name, (buffer.size // size, size), buffer.dtype, buffer.scope)
+    return [g.Loop(var, several, "unrolled", (g.Prefetch(panels, (panel + 1, at)),))]
 
 
-def _part(number: Linear, count: Column, whole: Column) -> Linear:
+def _part(number: g.Linear, count: g.Column, whole: g.Column) -> g.Linear:
     """⌊number · whole / count⌋, by no larger products than count²."""
-    rest = Quotient(number * (whole % count), count)
-    return number * (whole // count) + Linear(((rest, 1),))
+    rest = g.Quotient(number * (whole % count), count)
+    return number * (whole // count) + g.Linear(((rest, 1),))
 
 
 def _number(counters: Sequence[Counter]) -> Counter:
     """Several counters as one, the last one running fastest."""
-    number = Linear()
-    count: Column = 1
+    number = g.Linear()
+    count: g.Column = 1
     for value, extent in counters:
         number, count = number * extent + value, count * extent
     return number, count

@@ -24,33 +24,20 @@ from loopwright.schedule.sketch.kernel import (
 )
 from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.target import Gpu
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Column,
-    Let,
-    Linear,
-    Load,
-    Quotient,
-    Remainder,
-    Stmt,
-    Store,
-    Tree,
-    Var,
-    ceildiv,
-)
+from loopwright.schedule.tree import grammar as g
 
 
 def lower_kernels(
     sketch: Sketch,
     gpu: Gpu,
-    values: Mapping[str, tuple[Column, ...]],
+    values: Mapping[str, tuple[g.Column, ...]],
     n: int,
     constants: frozenset[str],
-) -> Tree:
+) -> g.Tree:
     """The tree of a batch of n configs, given as the values of every knob."""
     storage = Storage(sketch.workload, constants)
-    prepare: list[Stmt] = []
-    body: list[Stmt] = []
+    prepare: list[g.Stmt] = []
+    body: list[g.Stmt] = []
     for kernel, own in zip(sketch.kernels, values_of(sketch, values), strict=True):
         constant = kernel.group.nests[0].out.name in constants
         made = KernelLowering(storage, "prepare" if constant else "body", gpu)
@@ -61,8 +48,8 @@ def lower_kernels(
 
 
 def _lowered(
-    sketch: KernelSketch, values: Mapping[str, tuple[Column, ...]], kernel: KernelLowering
-) -> list[Stmt]:
+    sketch: KernelSketch, values: Mapping[str, tuple[g.Column, ...]], kernel: KernelLowering
+) -> list[g.Stmt]:
     if isinstance(sketch, Elementwise):
         return lower_elementwise(sketch, values, kernel)
     if isinstance(sketch, RowReduction):
@@ -74,20 +61,20 @@ def _lowered(
     return MmaLowering(sketch, values, kernel).lower()
 
 
-def _copied(threads: int, source: Buffer, target: Buffer) -> Stmt:
+def _copied(threads: int, source: g.Buffer, target: g.Buffer) -> g.Stmt:
     """A kernel that copies a buffer, element by element, in blocks of so many threads."""
     total = source.size
-    block, thread, place = (Var(f"{target.name}.{x}") for x in ("block", "thread", "place"))
+    block, thread, place = (g.Var(f"{target.name}.{x}") for x in ("block", "thread", "place"))
     whole = linear((block, threads), (thread, 1))
-    at: list[Linear] = []
+    at: list[g.Linear] = []
     rest = linear((place, 1))
     for extent in reversed(source.shape):
-        at.insert(0, Linear(((Remainder(rest, extent), 1),)))
-        rest = Linear(((Quotient(rest, extent), 1),))
-    body: list[Stmt] = [
-        Let(place, whole, total - 1),
-        Store(target, tuple(at), Load(source, tuple(at))),
+        at.insert(0, g.Linear(((g.Remainder(rest, extent), 1),)))
+        rest = g.Linear(((g.Quotient(rest, extent), 1),))
+    body: list[g.Stmt] = [
+        g.Let(place, whole, total - 1),
+        g.Store(target, tuple(at), g.Load(source, tuple(at))),
     ]
-    blocks = ceildiv(total, threads)
+    blocks = g.ceildiv(total, threads)
     loops = [(block, blocks, "block"), (thread, threads, "thread")]
     return wrapped(body, loops)[0]

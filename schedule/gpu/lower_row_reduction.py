@@ -13,7 +13,9 @@ What only the group's nests read is kept in shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -55,9 +57,7 @@ def lower_row_reduction(
 ) -> list[Stmt]:
     """The kernel of a group, or of a nest on its own."""
     many, threads = values["team"]
-    total = 1
-    for axis in sketch.rows:
-        total *= extent(axis)
+    total = _count(sketch.rows)
     blocks = ceildiv(total, many)
     block = kernel.var("block", blocks)
     team, lane = kernel.var("team", many), kernel.var("lane", threads)
@@ -100,13 +100,7 @@ class _RowLowering:
 
     def nest(self, nest: Nest, inner: tuple[Index, ...]) -> list[Stmt]:
         """One nest over a row; `inner` are its axes besides the row's."""
-        elements = 1
-        for axis in inner:
-            elements *= extent(axis)
-        steps = 1
-        for k in nest.reduce:
-            steps *= extent(k)
-        if nest.reducer is None or steps <= elements:
+        if nest.reducer is None or _count(nest.reduce) <= _count(inner):
             return [*self._elements(nest, inner), Barrier()]
         return self._shared_reductions(nest, inner)
 
@@ -125,15 +119,10 @@ class _RowLowering:
                 here = {**self.at, **start}
                 size = [(last[0], extent(last[0]))]
                 widths.append(ThreadTile(nest, self.kernel, here, size).lanes(touched, body))
-            width = widths[0]
-            for other in widths[1:]:
-                width = np.gcd(width, other)
-            tiled = [(last[0], width)]
+            tiled = [(last[0], functools.reduce(np.gcd, widths))]
         sizes = dict(tiled)
         counts = [(f"{a.name}.at", extent(a) // sizes.get(a, 1)) for a in order]
-        total: Column = 1
-        for _, count in counts:
-            total = total * count
+        total = math.prod(count for _, count in counts)
         rounds = ceildiv(total, self.threads)
         this_round = self.kernel.var("turn", rounds)
         clip, number = self.kernel.let(
@@ -179,9 +168,7 @@ class _RowLowering:
         width = tile.lanes(touched, nest.body)
         counts: list[tuple[str, Column]] = [(f"{k.name}.at", extent(k)) for k in order[:-1]]
         counts.append((f"{last.name}.at", extent(last) // width))
-        total: Column = 1
-        for _, count in counts:
-            total = total * count
+        total = math.prod(count for _, count in counts)
         rounds = ceildiv(total, self.threads)
         this_round = kernel.var("turn", rounds)
         position = linear((this_round, self.threads), (self.lane, 1))
@@ -252,3 +239,7 @@ def _contiguous(nest: Nest, k: Index) -> tuple[int, int]:
     """Number of reads that walk contiguously along a reduction axis."""
     steps = [stride(r.tensor, r.index, k) for r in nest.reads()]
     return sum(step == 1 for step in steps), nest.reduce.index(k)
+
+
+def _count(axes: Sequence[Index]) -> int:
+    return math.prod(map(extent, axes))

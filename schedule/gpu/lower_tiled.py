@@ -23,6 +23,7 @@ What the chunks leave of a reduction follows as a shorter chunk, in code of its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of, linear
 from loopwright.schedule.gpu.heuristics import GPU
 from loopwright.schedule.gpu.shared_tile import SharedTile
-from loopwright.schedule.gpu.software_pipeline import SoftwarePipeline, Values, product
+from loopwright.schedule.gpu.software_pipeline import SoftwarePipeline, Values
 from loopwright.schedule.loops.statements import identity, wrapped
 from loopwright.schedule.program.nest import extent, leaves
 from loopwright.schedule.sketch.kernel import Tiled
@@ -83,9 +84,7 @@ def levels(sketch: Tiled, values: Values) -> dict[Index, Level]:
     need more accumulators than there are registers."""
     tile, threads = values["tile"], values["threads"]
     virtual = values.get("virtual", (1,) * len(tile))
-    many: Column = 1
-    for size, count in zip(tile, virtual, strict=True):
-        many = many * size * count
+    many = math.prod((*tile, *virtual))
     fits = np.less_equal(many, MOST_ACCUMULATORS) * 1
     found = {axis: Level(axis, 1, 1, 1) for axis in sketch.axes}
     for axis, r, t, v in zip(sketch.tiled, tile, threads, virtual, strict=True):
@@ -168,7 +167,7 @@ class TiledLowering(SoftwarePipeline):
         (wanted,) = self.values["unroll"]
         size = chunk[self.sketch.chunked]
         factor = np.gcd(wanted, size)
-        few = product(extent(k) for k in self.sketch.windows) <= GPU.unrolled_window_steps
+        few = math.prod(extent(k) for k in self.sketch.windows) <= GPU.unrolled_window_steps
         for k in (self.sketch.chunked, *self.sketch.windows):
             if k == self.sketch.chunked:
                 var = self.kernel.var(k.name, size // factor)

@@ -57,33 +57,21 @@ class _Axis:
 
     def size(self, sizes: Sizes) -> Column:
         """Places of the shared-memory tile."""
-        total: Column = 1
-        for index, coefficient in self.terms:
-            total = total + abs(coefficient) * (sizes[index] - 1)
-        return total
+        return 1 + sum(abs(c) * (sizes[index] - 1) for index, c in self.terms)
 
     def low(self, sizes: Sizes) -> Column:
         """Places of the origin before the place of all bases."""
-        total: Column = 0
-        for index, coefficient in self.terms:
-            if coefficient < 0:
-                total = total + coefficient * (sizes[index] - 1)
-        return total
+        return sum(c * (sizes[index] - 1) for index, c in self.terms if c < 0)
 
     def origin(self, sizes: Sizes, bases: At) -> Linear:
         """The least subscript."""
-        total = Linear((), self.const + self.low(sizes) * self.step)
-        for index, coefficient in self.terms:
-            total = total + bases[index] * (coefficient * self.step)
-        return total
+        begin = Linear((), self.const + self.low(sizes) * self.step)
+        return sum((bases[index] * (c * self.step) for index, c in self.terms), begin)
 
     def place(self, sizes: Sizes, local: At) -> Linear:
         """Place of an element in the shared-memory tile, `local` from the bases."""
-        total = Linear((), self.low(sizes) * -1)
-        for index, coefficient in self.terms:
-            if index in local:
-                total = total + local[index] * coefficient
-        return total
+        begin = Linear((), self.low(sizes) * -1)
+        return sum((local[index] * c for index, c in self.terms if index in local), begin)
 
 
 def is_affine(read: Read, nest: Nest) -> bool:

@@ -9,8 +9,9 @@ next chunks copied while one is used, into as many slots as the "slots" knob say
 from __future__ import annotations
 
 import functools
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +52,7 @@ class _Run:
     @functools.cached_property
     def total(self) -> Column:
         """Number of chunks."""
-        return product(n for _, n in self.counts)
+        return math.prod(n for _, n in self.counts)
 
 
 class SoftwarePipeline(ABC):
@@ -107,9 +108,8 @@ class SoftwarePipeline(ABC):
         """The extents of a chunk, halved until its shared-memory tiles fit shared memory."""
         for _ in range(_HALVINGS):
             scratch = KernelLowering(self.kernel.storage, self.kernel.part, self.kernel.gpu)
-            size = self.spare()
-            for shared_tile in self.shared_tiles_of(chunk, scratch).values():
-                size = size + shared_tile.bytes
+            tiles = self.shared_tiles_of(chunk, scratch).values()
+            size = sum((tile.bytes for tile in tiles), self.spare())
             large = np.greater(size, self.kernel.gpu.shared_bytes) * 1
             wide = chunk[self.chunked]
             smaller = np.maximum(wide // (2 * self.least), 1) * self.least
@@ -136,9 +136,8 @@ class SoftwarePipeline(ABC):
         """Tile origins of chunk number `step`."""
         counts = [(f"{k.name}.chunk", n) for k, n in run.counts]
         lets, numbers = self.kernel.decode(step, counts)
-        bases = dict(self.bases)
-        for (k, _), number in zip(run.counts, numbers, strict=True):
-            bases[k] = number * run.chunk[k]
+        places = zip(run.counts, numbers, strict=True)
+        bases = {**self.bases, **{k: number * run.chunk[k] for (k, _), number in places}}
         bases[self.chunked] = bases[self.chunked] + run.start
         return lets, bases
 
@@ -204,11 +203,3 @@ class SoftwarePipeline(ABC):
             AsyncWait(0),
             Barrier(),
         ]
-
-
-def product(numbers: Iterable[Column]) -> Column:
-    """Product of columns."""
-    total: Column = 1
-    for number in numbers:
-        total = total * number
-    return total

@@ -40,7 +40,7 @@ def products(dims: Sequence[Dim]) -> list[Formula]:
     ]
     if len(leaves) > _DEGREE:
         chosen.append(tuple(leaves))
-    return [f for f in map(_product, chosen) if isinstance(f, Formula)]
+    return [f for f in map(math.prod, chosen) if isinstance(f, Formula)]
 
 
 def even_shares(dims: Sequence[Dim], most: int) -> list[Formula]:
@@ -51,13 +51,6 @@ def even_shares(dims: Sequence[Dim], most: int) -> list[Formula]:
     shares = [(n - 1) // count + 1 for n, count in zip(leaves, parts, strict=True)]
     made = [*shares, *(share * n for share in shares for n in leaves)]
     return [f for f in made if isinstance(f, Formula)]
-
-
-def _product(factors: Sequence[Formula]) -> Formula | int:
-    total: Formula | int = factors[0]
-    for factor in factors[1:]:
-        total = total * factor
-    return total
 
 
 def divisors(numbers: Sequence[int], most: int) -> list[int]:

@@ -13,17 +13,8 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import Binary, Cast, Const, Expr, Gather
 from loopwright.dsl.traversal import children, rebuild
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.formula import Formula, evaluated
-from loopwright.schedule.tree.grammar import (
-    Linear,
-    Load,
-    Loop,
-    Position,
-    Prefetch,
-    Stmt,
-    Tree,
-    Var,
-)
 
 CLAMPED, PLAIN = "clamped", "plain"
 """Tokens of loads. One that is clamped is right where it need not be."""
@@ -34,12 +25,14 @@ MOST_SIZES = 1 << 22
 Number = Callable[[Any], Any]
 
 
-def without_hints(tree: Tree) -> Tree:
+def without_hints(tree: g.Tree) -> g.Tree:
     """A tree without prefetches, and the loops that hold nothing else."""
 
-    def changed(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def changed(body: tuple[g.Stmt, ...]) -> tuple[g.Stmt, ...]:
         kept = (s for s in body if not _is_hint(s))
-        return tuple(replace(s, body=changed(s.body)) if isinstance(s, Loop) else s for s in kept)
+        return tuple(
+            replace(s, body=changed(s.body)) if isinstance(s, g.Loop) else s for s in kept
+        )
 
     return replace(tree, prepare=changed(tree.prepare), body=changed(tree.body))
 
@@ -48,12 +41,12 @@ def _is_hint(part: Any) -> bool:
     """Return whether a statement only prefetches. The places of hints follow sizes in ways of
     their own, so they are no part of a structure, and stay those of one size."""
     kind = type(part)
-    if kind is Loop:
+    if kind is g.Loop:
         return bool(part.body) and all(map(_is_hint, part.body))
-    return kind is Prefetch
+    return kind is g.Prefetch
 
 
-def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+def structure(tree: g.Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     """A tree of one config without its numbers, and these, in a fixed order. Terms that are 0
     are none."""
     reader = _Reader()
@@ -63,12 +56,12 @@ def structure(tree: Tree) -> tuple[tuple[Any, ...], tuple[int, ...]]:
 
 def loads(kind: Sequence[Any]) -> list[Any]:
     """`CLAMPED` or `PLAIN` for each load of a structure, in order."""
-    return [how for token, how in itertools.pairwise(kind) if token is Load]
+    return [how for token, how in itertools.pairwise(kind) if token is g.Load]
 
 
 def with_numbers(
-    tree: Tree, numbers: Mapping[int, Formula], clamped: Collection[int] = ()
-) -> Tree:
+    tree: g.Tree, numbers: Mapping[int, Formula], clamped: Collection[int] = ()
+) -> g.Tree:
     """A tree with formulas in place of some numbers, by their places in what `structure` gives,
     and loads that are `clamped`, by theirs in `loads`. Loops that never run are left out."""
     place = iter(range(1 << 62))
@@ -76,11 +69,11 @@ def with_numbers(
     def number(value: int) -> Any:
         return numbers.get(next(place), value)
 
-    changed: Tree = _Rebuild(number, prune=True, clamped=clamped)(tree)
+    changed: g.Tree = _Rebuild(number, prune=True, clamped=clamped)(tree)
     return changed
 
 
-def over(tree: Tree, parts: Mapping[str, Formula]) -> Tree:
+def over(tree: g.Tree, parts: Mapping[str, Formula]) -> g.Tree:
     """A tree whose formulas have others in place of dims, by these names."""
 
     def number(x: Any) -> Any:
@@ -88,11 +81,11 @@ def over(tree: Tree, parts: Mapping[str, Formula]) -> Tree:
             return x
         return parts.get(x.args[0], x) if x.op == "dim" else x.rebuilt(number)
 
-    made: Tree = _Rebuild(number)(tree)
+    made: g.Tree = _Rebuild(number)(tree)
     return made
 
 
-def at_sizes(tree: Tree, sizes: Mapping[str, np.ndarray[Any, Any]]) -> Tree:
+def at_sizes(tree: g.Tree, sizes: Mapping[str, np.ndarray[Any, Any]]) -> g.Tree:
     """A tree whose formulas are arrays: their numbers at sizes that broadcast together.
 
     Raises `ConfigError` where a number follows more than `MOST_SIZES` combinations of sizes.
@@ -107,7 +100,7 @@ def at_sizes(tree: Tree, sizes: Mapping[str, np.ndarray[Any, Any]]) -> Tree:
                 )
         return evaluated(x, sizes)
 
-    made: Tree = _Rebuild(number)(tree)
+    made: g.Tree = _Rebuild(number)(tree)
     return made
 
 
@@ -121,7 +114,7 @@ class _Reader:
     def __init__(self) -> None:
         self.tokens: list[Any] = []
         self.numbers: list[int] = []
-        self._order: dict[Var, int] = {}
+        self._order: dict[g.Var, int] = {}
 
     def read(self, x: Any) -> None:
         kind = type(x)
@@ -133,24 +126,24 @@ class _Reader:
             self.tokens.append(len(kept))
             for y in kept:
                 self.read(y)
-        elif kind is Linear:
+        elif kind is g.Linear:
             terms = [(t, n) for t, c in x.terms if (n := _of_one(c))]
             self.tokens.append(len(terms))
             for term, coefficient in terms:
                 self.read(term)
                 self.read(coefficient)
             self.read(x.const)
-        elif kind is Var:
+        elif kind is g.Var:
             self.tokens.append((x.name, self._order.setdefault(x, len(self._order))))
-        elif kind is Load:
-            self.tokens += Load, CLAMPED if x.clamped else PLAIN
+        elif kind is g.Load:
+            self.tokens += g.Load, CLAMPED if x.clamped else PLAIN
             self.read(x.buffer)
             self.read(x.index)
         elif kind is Const:
             self._constant(x)
         elif names := _fields(kind):
             self.tokens.append(kind)
-            if isinstance(x, Expr) and kind is not Position:
+            if isinstance(x, Expr) and kind is not g.Position:
                 self._expression(x, names)
             else:
                 for name in names:
@@ -210,16 +203,16 @@ class _Rebuild:
         if kind is tuple:
             parts = tuple([y if _is_hint(y) else self(y) for y in x])
             return tuple(y for y in parts if not _never_runs(y)) if self.prune else parts
-        if kind is Linear:
-            return Linear(tuple([(self(t), self(c)) for t, c in x.terms]), self(x.const))
-        if kind is Load:
+        if kind is g.Linear:
+            return g.Linear(tuple([(self(t), self(c)) for t, c in x.terms]), self(x.const))
+        if kind is g.Load:
             clamped = (next(self._load) in self.clamped) or x.clamped
-            return Load(self(x.buffer), self(x.index), clamped)
+            return g.Load(self(x.buffer), self(x.index), clamped)
         if kind is Const:
             return self._constant(x)
-        if kind is Var or not (names := _fields(kind)):
+        if kind is g.Var or not (names := _fields(kind)):
             return x
-        if isinstance(x, Expr) and kind is not Position:
+        if isinstance(x, Expr) and kind is not g.Position:
             shape = self(x.shape) if isinstance(x, Gather) else ()
             made = rebuild(x, self)
             return replace(made, shape=shape) if isinstance(made, Gather) else made
@@ -246,7 +239,7 @@ _KNOWN: dict[Any, tuple[str, ...]] = {}
 
 def _value(number: Any, dtype: str) -> Expr:
     """A number of the tree as a value of a type."""
-    place = Position(Linear((), number))
+    place = g.Position(g.Linear((), number))
     return place if dtype == "int32" else Cast(place, dtype)
 
 
@@ -259,4 +252,4 @@ def reciprocal(value: float) -> int | None:
 
 
 def _never_runs(part: Any) -> bool:
-    return isinstance(part, Loop) and isinstance(part.extent, int) and part.extent == 0
+    return isinstance(part, g.Loop) and isinstance(part.extent, int) and part.extent == 0

@@ -28,10 +28,7 @@ Number = Any
 
 def operations(tree: Tree, threads: int) -> Number:
     """Operations on vectors of the busiest thread in one call of a program."""
-    total: Number = 0
-    for stmt in tree.body:
-        total = total + _of_nest(stmt, threads)
-    return total
+    return sum(_of_nest(stmt, threads) for stmt in tree.body)
 
 
 def inputs(sizes: Mapping[str, int | Array], number: Number) -> Floats:

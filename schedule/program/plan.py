@@ -192,10 +192,7 @@ def groups_of(
 
 
 def _rows(group: FusionGroup) -> int:
-    total = 1
-    for axis in group.outer:
-        total *= extent(axis)
-    return total
+    return math.prod(map(extent, group.outer))
 
 
 def _share(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> FusionGroup | None:

@@ -41,6 +41,7 @@ formulas of these sizes (`schedule.open`). Lowering n configs of one sketch make
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
@@ -118,10 +119,7 @@ class Buffer:
     @property
     def size(self) -> Column:
         """Elements."""
-        total: Column = 1
-        for extent in self.shape:
-            total = total * extent
-        return total
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, eq=False)

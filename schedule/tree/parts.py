@@ -7,71 +7,61 @@ from dataclasses import replace
 
 from loopwright.dsl.expr import ORDERS, Cast, Expr
 from loopwright.dsl.traversal import rebuild
-from loopwright.schedule.tree.grammar import (
-    AsyncCopy,
-    Buffer,
-    Load,
-    Loop,
-    MatrixLoad,
-    Position,
-    Prefetch,
-    Stmt,
-    Store,
-)
+from loopwright.schedule.tree import grammar as g
 
 
-def nested(loop: Loop) -> list[Loop]:
+def nested(loop: g.Loop) -> list[g.Loop]:
     """A loop and those of its kind that stand directly inside each other, outermost first."""
     found = [loop]
-    while len(loop.body) == 1 and isinstance(inner := loop.body[0], Loop):
+    while len(loop.body) == 1 and isinstance(inner := loop.body[0], g.Loop):
         if inner.kind != loop.kind:
             break
         found.append(loop := inner)
     return found
 
 
-def order_parts(loop: Loop) -> tuple[Loop, Store, Load] | None:
+def order_parts(loop: g.Loop) -> tuple[g.Loop, g.Store, g.Load] | None:
     """The loop over places of an order, its store and its load; None for any other loop."""
     if loop.kind not in ORDERS or loop.bound is not None or len(loop.body) != 1:
         return None
     (places,) = loop.body
-    if not isinstance(places, Loop) or places.bound is not None or len(places.body) != 1:
+    if not isinstance(places, g.Loop) or places.bound is not None or len(places.body) != 1:
         return None
     (store,) = places.body
-    if not isinstance(store, Store) or not isinstance(store.value, Cast):
+    if not isinstance(store, g.Store) or not isinstance(store.value, Cast):
         return None
     load = store.value.x
-    if not isinstance(load, Load) or load.clamped or store.buffer.dtype != "int32":
+    if not isinstance(load, g.Load) or load.clamped or store.buffer.dtype != "int32":
         return None
     return places, store, load
 
 
 def map_values(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
     """The same element expression with its loads and positions replaced."""
-    if isinstance(expr, (Load, Position)):
+    if isinstance(expr, (g.Load, g.Position)):
         return leaf(expr)
     return rebuild(expr, lambda child: map_values(child, leaf))
 
 
-def renamed(stmt: Stmt, old: str, new: str) -> Stmt:
+def renamed(stmt: g.Stmt, old: str, new: str) -> g.Stmt:
     """The same statement with a buffer called otherwise."""
 
-    def buffer(b: Buffer) -> Buffer:
+    def buffer(b: g.Buffer) -> g.Buffer:
         return replace(b, name=new) if b.name == old else b
 
     def leaf(x: Expr) -> Expr:
-        return replace(x, buffer=buffer(x.buffer)) if isinstance(x, Load) else x
+        return replace(x, buffer=buffer(x.buffer)) if isinstance(x, g.Load) else x
 
-    if isinstance(stmt, Loop):
+    if isinstance(stmt, g.Loop):
         sparse = stmt.sparse
         if sparse is not None:
             sparse = replace(sparse, load=replace(sparse.load, buffer=buffer(sparse.load.buffer)))
         body = tuple(renamed(s, old, new) for s in stmt.body)
         return replace(stmt, body=body, sparse=sparse)
-    if isinstance(stmt, Store):
+    if isinstance(stmt, g.Store):
         return replace(stmt, buffer=buffer(stmt.buffer), value=map_values(stmt.value, leaf))
-    if isinstance(stmt, Prefetch):
+    if isinstance(stmt, g.Prefetch):
         return replace(stmt, buffer=buffer(stmt.buffer))
-    if isinstance(stmt, (AsyncCopy, MatrixLoad)):
+    if isinstance(stmt, (g.AsyncCopy, g.MatrixLoad)):
         return replace(stmt, source=buffer(stmt.source))
     return stmt

@@ -25,42 +25,18 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.expr import ORDERS, Expr
 from loopwright.dsl.traversal import children
 from loopwright.schedule.target import Gpu
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.coverage import MOST_AT_ONCE, Subscripts, Write, left_out
 from loopwright.schedule.tree.gpu_verifier import GPU_LOOPS, Problem, gpu_problems
-from loopwright.schedule.tree.grammar import (
-    KINDS,
-    MATRIX,
-    Allocate,
-    AsyncCopy,
-    Buffer,
-    Column,
-    GpuStmt,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    MatrixFill,
-    MatrixLoad,
-    MatrixMultiply,
-    MatrixStore,
-    Position,
-    Prefetch,
-    Stmt,
-    Store,
-    Term,
-    Tree,
-    Var,
-    column,
-)
 from loopwright.schedule.tree.index_analysis import IndexAnalysis
 from loopwright.schedule.tree.parts import order_parts
 
-NOTHING: Mapping[int, Column] = MappingProxyType({})
+NOTHING: Mapping[int, g.Column] = MappingProxyType({})
 MOST_REGISTER_BYTES = 1 << 16
 _ONE = (bool, np.bool_)
 
 
-def verify(tree: Tree, gpu: Gpu | None = None) -> None:
+def verify(tree: g.Tree, gpu: Gpu | None = None) -> None:
     """Raise `ConfigError` naming the first thing that is wrong with any config of the batch;
     `gpu` has the limits of the GPU that it is for."""
     for bad, say in _problems(tree, gpu):
@@ -71,7 +47,7 @@ def verify(tree: Tree, gpu: Gpu | None = None) -> None:
             )
 
 
-def legal(tree: Tree, gpu: Gpu | None = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def legal(tree: g.Tree, gpu: Gpu | None = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Mask of the configs of the batch that satisfy every rule; shape (n,)."""
     good = np.ones(tree.n, bool)
     for bad, _ in _problems(tree, gpu):
@@ -79,7 +55,7 @@ def legal(tree: Tree, gpu: Gpu | None = None) -> np.ndarray[Any, np.dtype[np.boo
     return good
 
 
-def holds(tree: Tree) -> bool:
+def holds(tree: g.Tree) -> bool:
     """Return whether every rule is satisfied by a tree whose columns broadcast together: for all
     combinations of their values. It may refuse what holds: a loop that does not run is counted
     as one that runs where telling the two apart takes more than `MOST_AT_ONCE` combinations."""
@@ -92,7 +68,7 @@ def holds(tree: Tree) -> bool:
         ) from error
 
 
-def _problems(tree: Tree, gpu: Gpu | None) -> list[Problem]:
+def _problems(tree: g.Tree, gpu: Gpu | None) -> list[Problem]:
     checker = _Checker(tree, gpu is not None)
     found = checker.problems()
     return [*found, *(gpu_problems(tree, gpu) if gpu else ()), *checker.left_out()]
@@ -100,7 +76,7 @@ def _problems(tree: Tree, gpu: Gpu | None) -> list[Problem]:
 
 @dataclass
 class _Checker:
-    tree: Tree
+    tree: g.Tree
     on_gpu: bool
     analysis: IndexAnalysis = field(default_factory=IndexAnalysis)
     buffers: set[str] = field(default_factory=set)
@@ -137,61 +113,63 @@ class _Checker:
         if np.any(bad):
             self.found.append((bad, say))
 
-    def _declare(self, buffer: Buffer) -> None:
+    def _declare(self, buffer: g.Buffer) -> None:
         for extent in buffer.shape:
             self._add(extent < 1, lambda i: f"{buffer.name} has an empty axis")
         self._add(buffer.name in self.buffers, lambda i: f"{buffer.name} is allocated twice")
         self.buffers.add(buffer.name)
 
-    def _block(self, body: tuple[Stmt, ...], inside: str) -> None:
+    def _block(self, body: tuple[g.Stmt, ...], inside: str) -> None:
         allocated = set(self.buffers)
         for stmt in body:
-            if isinstance(stmt, Loop):
+            if isinstance(stmt, g.Loop):
                 self._loop(stmt, inside)
-            elif isinstance(stmt, Let):
+            elif isinstance(stmt, g.Let):
                 self._let(stmt)
-            elif isinstance(stmt, Allocate):
+            elif isinstance(stmt, g.Allocate):
                 self._declare(stmt.buffer)
                 self._register(stmt.buffer)
-            elif isinstance(stmt, Store):
+            elif isinstance(stmt, g.Store):
                 self._access(stmt.buffer, stmt.index, False)
                 self._write(stmt.buffer, stmt.index)
                 self._value(stmt.value)
-            elif not isinstance(stmt, Prefetch):
+            elif not isinstance(stmt, g.Prefetch):
                 self._gpu(stmt)
         self.buffers = allocated
 
-    def _gpu(self, stmt: GpuStmt) -> None:
-        if isinstance(stmt, AsyncCopy):
+    def _gpu(self, stmt: g.GpuStmt) -> None:
+        if isinstance(stmt, g.AsyncCopy):
             self._access(stmt.buffer, stmt.index, False, {-1: stmt.count - 1})
             self._access(stmt.source, stmt.at, False, {-1: stmt.count - 1})
-        elif isinstance(stmt, MatrixMultiply):
+        elif isinstance(stmt, g.MatrixMultiply):
             self._tile(stmt.tile, stmt.index)
             self._tile(stmt.left, stmt.left_at)
             self._tile(stmt.right, stmt.right_at)
-        elif isinstance(stmt, (MatrixFill, MatrixLoad, MatrixStore)):
+        elif isinstance(stmt, (g.MatrixFill, g.MatrixLoad, g.MatrixStore)):
             self._tile(stmt.tile, stmt.index)
-            if not isinstance(stmt, MatrixFill):
-                memory = stmt.source if isinstance(stmt, MatrixLoad) else stmt.target
-                wide = {stmt.rows: MATRIX - 1, stmt.columns: MATRIX - 1}
+            if not isinstance(stmt, g.MatrixFill):
+                memory = stmt.source if isinstance(stmt, g.MatrixLoad) else stmt.target
+                wide = {stmt.rows: g.MATRIX - 1, stmt.columns: g.MATRIX - 1}
                 self._access(memory, stmt.at, False, wide)
-                if isinstance(stmt, MatrixStore):
+                if isinstance(stmt, g.MatrixStore):
                     self._write(memory, stmt.at, wide)
 
-    def _tile(self, tile: Buffer, index: tuple[Linear, ...]) -> None:
-        self._access(tile, (*index, Linear(), Linear()), False, {-1: MATRIX - 1, -2: MATRIX - 1})
+    def _tile(self, tile: g.Buffer, index: tuple[g.Linear, ...]) -> None:
+        self._access(
+            tile, (*index, g.Linear(), g.Linear()), False, {-1: g.MATRIX - 1, -2: g.MATRIX - 1}
+        )
 
-    def _loop(self, loop: Loop, inside: str) -> None:
+    def _loop(self, loop: g.Loop, inside: str) -> None:
         name = loop.var.name
-        kinds = GPU_LOOPS if self.on_gpu else (*KINDS, *ORDERS)
+        kinds = GPU_LOOPS if self.on_gpu else (*g.KINDS, *ORDERS)
         self._add(loop.kind not in kinds, lambda i: f"loop {name} is of no known kind")
         self._add(loop.extent < 0, lambda i: f"loop {name} has a negative extent")
         nested = loop.kind == "parallel" and inside != "parallel"
         self._add(nested, lambda i: f"parallel loop {name} stands inside of a {inside} one")
         if loop.kind == "parallel" and len(loop.body) > 1:
-            apart = any(isinstance(s, Loop) and s.kind == "parallel" for s in loop.body)
+            apart = any(isinstance(s, g.Loop) and s.kind == "parallel" for s in loop.body)
             self._add(apart, lambda i: f"{name} holds a parallel loop and something beside it")
-        one = len(loop.body) == 1 and isinstance(loop.body[0], Store)
+        one = len(loop.body) == 1 and isinstance(loop.body[0], g.Store)
         vector = loop.kind == "vectorized" and not one
         self._add(vector, lambda i: f"vectorized loop {name} holds something other than one store")
         if loop.kind in ORDERS:
@@ -210,36 +188,36 @@ class _Checker:
         self._block(loop.body, loop.kind)
         self.runs = outside
 
-    def _let(self, let: Let) -> None:
+    def _let(self, let: g.Let) -> None:
         self._range(let.value)
         before = let.limit < 0
         self._add(before, lambda i: f"{let.var} begins before 0: a tile is longer than its axis")
         self._bind(let.var, 1)
         self.analysis.let(let.var, let.value, let.limit)
 
-    def _bind(self, var: Var, extent: Column) -> None:
+    def _bind(self, var: g.Var, extent: g.Column) -> None:
         self._add(var in self.analysis.known, lambda i: f"{var} is bound twice")
         self.analysis.loop(var, extent)
 
-    def _register(self, buffer: Buffer) -> None:
+    def _register(self, buffer: g.Buffer) -> None:
         if buffer.scope == "register":
             much = buffer.size > MOST_REGISTER_BYTES
             self._add(much, lambda i: f"register buffer {buffer.name} is too large")
 
     def _value(self, x: Expr) -> None:
-        if isinstance(x, Load):
+        if isinstance(x, g.Load):
             self._access(x.buffer, x.index, x.clamped)
-        elif isinstance(x, Position):
+        elif isinstance(x, g.Position):
             self._range(x.value)
         for child in children(x):
             self._value(child)
 
     def _access(
         self,
-        buffer: Buffer,
-        index: tuple[Linear, ...],
+        buffer: g.Buffer,
+        index: tuple[g.Linear, ...],
         clamped: bool,
-        reach: Mapping[int, Column] = NOTHING,
+        reach: Mapping[int, g.Column] = NOTHING,
     ) -> None:
         """`reach` says how much further than `index` an access goes along an axis."""
         unknown = buffer.name not in self.buffers
@@ -253,7 +231,10 @@ class _Checker:
                 self._outside(buffer.name, axis, low, high, extent)
 
     def _write(
-        self, buffer: Buffer, index: tuple[Linear, ...], reach: Mapping[int, Column] = NOTHING
+        self,
+        buffer: g.Buffer,
+        index: tuple[g.Linear, ...],
+        reach: Mapping[int, g.Column] = NOTHING,
     ) -> None:
         if buffer.name not in self.results:
             return
@@ -268,22 +249,24 @@ class _Checker:
                 reached = reached & runs
         self.results[buffer.name].append((tuple(axes), reached))
 
-    def _outside(self, name: str, axis: int, low: Column, high: Column, extent: Column) -> None:
+    def _outside(
+        self, name: str, axis: int, low: g.Column, high: g.Column, extent: g.Column
+    ) -> None:
         def say(i: int) -> str:
-            reach = f"{column(low, self.tree.n)[i]} to {column(high, self.tree.n)[i]}"
-            size = column(extent, self.tree.n)[i]
+            reach = f"{g.column(low, self.tree.n)[i]} to {g.column(high, self.tree.n)[i]}"
+            size = g.column(extent, self.tree.n)[i]
             return f"axis {axis} of {name}, extent {size}, is read or written at {reach}"
 
         self._add((low < 0) | (high >= extent), say)
 
-    def _range(self, x: Linear) -> tuple[Column, Column]:
+    def _range(self, x: g.Linear) -> tuple[g.Column, g.Column]:
         for term, _ in x.terms:
             self._term(term)
         return self.analysis.range(x)
 
-    def _term(self, term: Term) -> None:
+    def _term(self, term: g.Term) -> None:
         """Every variable is bound, so that the analysis knows it, and every divisor positive."""
-        if not isinstance(term, Var):
+        if not isinstance(term, g.Var):
             self._add(term.divisor < 1, lambda i: "a divisor is not positive")
             for inner, _ in term.value.terms:
                 self._term(inner)

@@ -11,11 +11,10 @@ import loopwright as lw
 from loopwright.costmodel.features.representation import ConfigVector
 from loopwright.costmodel.models.gbt import GBTModel
 from loopwright.explore.strategies.annealing import Annealing, Guide, Schedule
+from loopwright.explore.strategies.baselines import Genetic, GridSearch, RandomSearch
 from loopwright.explore.strategies.encoded_space import EncodedSpace, distinct
 from loopwright.explore.strategies.features import Features
-from loopwright.explore.strategies.genetic import Genetic
 from loopwright.explore.strategies.transfer_search import TransferSearch
-from loopwright.explore.strategies.unlearned import GridSearch, RandomSearch
 from loopwright.schedule.space import space
 from tests.explore.synthetic import TARGET, cost, matmul_space, tiny
 

@@ -280,15 +280,11 @@ def _problem(r: Record) -> str:
     for name in _TEXTS:
         if not _is_text(getattr(r, name)):
             return f"{name} = {getattr(r, name)!r} is not text"
-    for name in ("machine", "versions"):
+    for name, check in (("machine", mapping), ("versions", mapping), ("facts", counts)):
         try:
-            mapping(getattr(r, name))
+            check(getattr(r, name))
         except TypeError as error:
             return f"{name}: {error}"
-    try:
-        counts(r.facts)
-    except TypeError as error:
-        return f"facts: {error}"
     for name in ("build_seconds", "run_seconds", "created"):
         if not _is_time(getattr(r, name)):
             return f"{name} = {getattr(r, name)!r} is not a time in seconds"

@@ -28,6 +28,9 @@ _FOLLOWS = ("digest", "cost", "facts")
 """Columns that are no part of what the digest names: they follow from the others, and the code
 from the config, the target and the versions."""
 
+_SAME = ("workload_key", "target", "threads", "numerics", "cache", "session")
+_SECONDS = ("build_seconds", "run_seconds", "created")
+
 Row = Mapping[str, Any]
 """Values of `COLUMNS`."""
 
@@ -50,24 +53,17 @@ def to_row(r: Record) -> Row:
     """A record as a row."""
     f = r.failure
     content = {
-        "workload_key": r.workload_key,
+        **{name: getattr(r, name) for name in _SAME},
+        **{name: float(getattr(r, name)) for name in _SECONDS},
         "workload": r.workload,
-        "target": r.target,
         "machine": canonical(r.machine),
-        "threads": r.threads,
         "config": json.dumps(r.config.to_json(), separators=(",", ":")),
-        "numerics": r.numerics,
         "seconds": json.dumps(list(map(float, r.seconds))),
         "failure": f and f.kind,
         "message": f and f.message,
         "traceback": f and f.traceback,
-        "cache": r.cache,
-        "build_seconds": float(r.build_seconds),
-        "run_seconds": float(r.run_seconds),
         "seed": "" if r.seed is None else str(r.seed),
-        "session": r.session,
         "versions": canonical(r.versions),
-        "created": float(r.created),
         "facts": json.dumps(dict(r.facts), separators=(",", ":")) if r.facts else None,
     }
     return with_digest({**content, "cost": None if f else r.cost})
@@ -99,22 +95,13 @@ def to_setting(row: Sequence[Any]) -> Setting:
 def _record(c: Row) -> Record:
     kind = c["failure"]
     return Record(
-        workload_key=c["workload_key"],
+        **{name: c[name] for name in (*_SAME, *_SECONDS, "id")},
         workload=sys.intern(c["workload"]),
-        target=c["target"],
         machine=json.loads(c["machine"]),
-        threads=c["threads"],
         config=to_config(c["config"]),
-        numerics=c["numerics"],
         seconds=tuple(json.loads(c["seconds"])),
         failure=None if kind is None else Failure(kind, c["message"], c["traceback"]),
-        cache=c["cache"],
-        build_seconds=c["build_seconds"],
-        run_seconds=c["run_seconds"],
         seed=int(c["seed"]) if c["seed"] else None,
-        session=c["session"],
         versions=json.loads(c["versions"]),
-        created=c["created"],
         facts=json.loads(c["facts"] or "{}"),
-        id=c["id"],
     )

@@ -348,11 +348,7 @@ def written(
 
 def _arrays(given: Mapping[str, Any]) -> dict[str, Array]:
     """The arrays among what is given; other things are shapes."""
-    found = {}
-    for name, x in given.items():
-        if hasattr(x, "shape"):
-            found[name] = np.asarray(to_numpy(x))
-    return found
+    return {n: np.asarray(to_numpy(x)) for n, x in given.items() if hasattr(x, "shape")}
 
 
 def _written(

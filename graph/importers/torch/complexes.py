@@ -21,22 +21,13 @@ def has_complexes(program: Any) -> bool:
 
 def complexes() -> dict[Any, Callable[..., Any]]:
     """What makes these operators of others, by torch's operator; `NotImplemented` of real ones."""
+    names = (
+        *("copy", "cumsum", "expand", "gather", "index_select", "repeat", "select_scatter"),
+        *("slice_scatter", "split_with_sizes", "unsqueeze", "zeros_like"),
+    )
     linear = (
-        aten.copy.default,
-        aten.cumsum.default,
-        aten.expand.default,
-        aten.gather.default,
-        aten.index.Tensor,
-        aten.index_select.default,
-        aten.repeat.default,
-        aten.select.int,
-        aten.select_scatter.default,
-        aten.slice_scatter.default,
-        aten.split.Tensor,
-        aten.split_with_sizes.default,
-        aten.unsqueeze.default,
-        aten.where.self,
-        aten.zeros_like.default,
+        *(getattr(aten, name).default for name in names),
+        *(aten.index.Tensor, aten.select.int, aten.split.Tensor, aten.where.self),
     )
     return {
         **{each: functools.partial(_by_parts, each) for each in linear},

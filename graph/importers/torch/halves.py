@@ -46,36 +46,16 @@ def has_halves(program: Any) -> bool:
 
 def _several() -> set[Any]:
     """The operators for which ONNX has several."""
+    names = (
+        *("addcdiv", "addcmul", "atan2", "baddbmm", "expm1", "floor_divide", "glu", "group_norm"),
+        *("hypot", "leaky_relu", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "rrelu"),
+        *("rsqrt", "silu", "sinc", "special_expm1", "special_sinc"),
+    )
     return {
-        aten.addcdiv.default,
-        aten.addcmul.default,
-        aten.atan2.default,
-        aten.baddbmm.default,
-        aten.div.Scalar_mode,
-        aten.div.Tensor_mode,
-        aten.expm1.default,
-        aten.floor_divide.default,
-        aten.glu.default,
-        aten.group_norm.default,
-        aten.hypot.default,
-        aten.leaky_relu.default,
-        aten.lerp.Scalar,
-        aten.lerp.Tensor,
-        aten.log10.default,
-        aten.log1p.default,
-        aten.log2.default,
-        aten.logaddexp.default,
-        aten.logaddexp2.default,
-        aten.pow.Scalar,
-        aten.pow.Tensor_Scalar,
-        aten.pow.Tensor_Tensor,
-        aten.rrelu.default,
-        aten.rsqrt.default,
+        *(getattr(aten, name).default for name in names),
+        *(aten.div.Scalar_mode, aten.div.Tensor_mode, aten.lerp.Scalar, aten.lerp.Tensor),
+        *(aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor),
         aten.scatter_reduce.two,
-        aten.silu.default,
-        aten.sinc.default,
-        aten.special_expm1.default,
-        aten.special_sinc.default,
     }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,18 +47,16 @@ class Command(click.Command):
 class File(click.Path):
     """The path of a file to be read, which there need not be yet unless it `exists`."""
 
-    def __init__(self, exists: bool = False) -> None:
+    def __init__(self, exists: bool = False, refused: Callable[[Any], str] | None = None) -> None:
+        """`refused` gives the reason why a path is, or nothing."""
         super().__init__(exists=exists, dir_okay=False, path_type=Path)
+        self._refused = refused or functools.partial(problem_of_file, exists=exists)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path. Better a usage error now than another after the work."""
-        if problem := self.problem(value):
+        if problem := self._refused(value):
             self.fail(f"{shown(value)}: {problem}", param, ctx)
         return Path(value)
-
-    def problem(self, path: Any) -> str:
-        """Reason why the path is refused, or nothing."""
-        return problem_of_file(path, self.exists)
 
 
 class Store(File):
@@ -71,18 +71,10 @@ class Store(File):
             self.fail(str(error), param, ctx)
 
 
-class NewFile(File):
-    """The path of a file to be written."""
-
-    def problem(self, path: Any) -> str:
-        return problem_of_new_file(path)
-
-
-class NewFolder(File):
-    """The path of a folder to write to, which is made if it is not there."""
-
-    def problem(self, path: Any) -> str:
-        return problem_of_new_folder(path)
+NewFile = functools.partial(File, refused=problem_of_new_file)
+"""The path of a file to be written."""
+NewFolder = functools.partial(File, refused=problem_of_new_folder)
+"""The path of a folder to write to, which is made if it is not there."""
 
 
 def library_path(given: Path | None, default: Path) -> Path:

@@ -61,9 +61,7 @@ def bilinear(results: int, taps: int) -> Bilinear:
     data: list[tuple[Fraction, ...]] = []
     for at in points:
         others = [p for p in points if p != at]
-        scale = Fraction(1)
-        for p in others:
-            scale *= at - p
+        scale = math.prod((at - p for p in others), start=Fraction(1))
         inner.append(tuple(at**q / scale for q in range(taps)))
         data.append((*_product(others), Fraction(0)))
     inner.append((*(Fraction(0),) * (taps - 1), Fraction(1)))

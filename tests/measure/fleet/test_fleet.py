@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import loopwright as lw
-from loopwright.explore.strategies.unlearned import RandomSearch
+from loopwright.explore.strategies.baselines import RandomSearch
 from loopwright.measure.device import DeviceError, TimeUpError
 from loopwright.measure.fleet import cluster, crew
 from loopwright.measure.fleet.cluster import look

@@ -128,14 +128,11 @@ def _div(call: Call) -> Value:
         divisor = call.value(1)
         if isinstance(divisor, np.ndarray) and divisor.size == 1 and not call.may_vary(1).any():
             number = float(divisor.reshape(-1)[0])
-            if _exact_reciprocal(number):
+            if number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5:
+                # Its reciprocal is exact.
                 return call.each(lambda a: a * (1 / number), 0)
         return call.each(lambda a, b: a / b)
     return call.each(f.trunc_div)
-
-
-def _exact_reciprocal(x: float) -> bool:
-    return x != 0 and math.isfinite(x) and abs(math.frexp(x)[0]) == 0.5
 
 
 @operator("Mod")

@@ -47,8 +47,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
     return {
         **{getattr(aten, name).default: _whole(name) for name in rounded},
         **{target: in_double(*both) for target, both in apart.items()},
-        aten.addcdiv.default: _plus_quotient,
-        aten.addcmul.default: _plus_product,
+        aten.addcdiv.default: functools.partial(_plus, op.Div),
+        aten.addcmul.default: functools.partial(_plus, op.Mul),
         aten.atan2.default: _angle,
         aten.copysign.Scalar: _with_sign,
         aten.copysign.Tensor: _with_sign,
@@ -80,12 +80,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
     }
 
 
-def _plus_product(x: Any, a: Any, b: Any, value: float = 1) -> Any:
-    return op.Add(x, op.Mul(op.Mul(a, b), like(value, x)))
-
-
-def _plus_quotient(x: Any, a: Any, b: Any, value: float = 1) -> Any:
-    return op.Add(x, op.Mul(op.Div(a, b), like(value, x)))
+def _plus(part: Callable[..., Any], x: Any, a: Any, b: Any, value: float = 1) -> Any:
+    return op.Add(x, op.Mul(part(a, b), like(value, x)))
 
 
 def _less_one(x: Any) -> Any:
