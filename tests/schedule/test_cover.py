@@ -41,6 +41,14 @@ def test_blocks_that_images_of_one_row_alone_have_are_not_chosen_for_larger_ones
         assert sketch.workload.key == workload.at(h=size).key
 
 
+def test_edges_of_a_pool_with_one_choice_of_tiles_keep_it():
+    x = tensor("x", 1, 22, lw.dim("n", 6, 58, 2), 64)
+    workload = lw.workload(ops.max_pool2d(x, 4, 1, padding=2, dilation=3, layout="NHWC"))
+    sketch = default_for_smaller(workload, AVX512_LARGE, Numerics.STANDARD, {"n": 38})
+    assert len(sketch.nests) == 9
+    assert len(sketch.default) == len(sketch.knobs)
+
+
 def dense_of_any_rows(threads):
     target = replace(AVX512_LARGE, threads=threads)
     x, w = tensor("x", lw.dim("n", 1, 4096), 768), tensor("w", 768, 768, constant=True)
