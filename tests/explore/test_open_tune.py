@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.target import resolve
 from loopwright.costmodel.models import time_model
-from loopwright.dsl.errors import ConfigError, RangeError
+from loopwright.dsl.errors import ConfigError, LibraryError, RangeError
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.open import choice
 from loopwright.explore.open import proposals as proposals_module
@@ -122,6 +123,18 @@ def test_an_untuned_choice_says_that_nothing_was_measured():
     choice = lw.build(dense()).explain(n=3)
     assert choice.seconds == {}
     assert "nothing was measured" in str(choice)
+
+
+def test_predictions_that_another_version_wrote_are_refused(tuned):
+    origin = tuned.library.origin
+    times = [{k: v for k, v in t.items() if k != "operations"} for t in origin.extra["times"]]
+    older = OpenLibrary(
+        tuned.library.open_signature,
+        tuned.library._binary,
+        replace(origin, extra=origin.extra | {"times": times}),
+    )
+    with pytest.raises(LibraryError, match="another version of Loopwright tuned kernel.*again"):
+        older.explain(n=77)
 
 
 def test_the_result_says_what_was_searched(tuned):
