@@ -36,8 +36,8 @@ class Choice:
     sizes: the values of the dims.
     rule: the number of the program, and the sizes for which it is chosen.
     program: its config, its threads, the sizes it was made for, and those it is right for.
-    seconds: what NN+C predicts of each program that is right for the sizes, by number; empty where
-        nothing was measured.
+    seconds: what NN+C predicts of each program that is right for the sizes and was measured, by
+        number.
     """
 
     sizes: Mapping[str, int]
@@ -50,7 +50,7 @@ class Choice:
         lines = [f"{assigned(self.sizes)}: program {self.rule.program}, which is chosen for {box}"]
         if self.program:
             own = "; ".join(
-                ", ".join(f"{n}={v}" for n, v in sizes.items())
+                ", ".join(f"{name}={sizes[name]}" for name in self.sizes)
                 for sizes in self.program["made_for"]
             )
             lines.append(f"made for {own}, on {self.program['threads']} threads")
@@ -187,11 +187,13 @@ class OpenLibrary(Library):
     def _predicted(
         self, sizes: Mapping[str, int], programs: Sequence[Mapping[str, Any]]
     ) -> dict[int, float]:
-        """Seconds of each program that is right for the sizes, where any were measured."""
+        """Seconds of each program that is right for the sizes and was measured."""
         times = self.origin.extra.get("times", ())
         dims = {d.name: d for d in self.dims}
         seconds: dict[int, float] = {}
         for k, (model, p) in enumerate(zip(times, programs)):
+            if model is None:
+                continue  # the program was not measured
             if "operations" not in model:
                 raise LibraryError(
                     f"another version of Loopwright tuned {self.open_signature.name}, and this "
