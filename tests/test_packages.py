@@ -98,6 +98,13 @@ def test_a_drawing_without_matplotlib_is_refused_before_the_search(
     assert done.output.splitlines()[-1].endswith(install("plots"))
 
 
+def test_a_model_without_its_package_is_refused_before_the_search(without, tmp_path):
+    without("torch")
+    records = tmp_path / "tuning.db"
+    with pytest.raises(lw.LoopwrightError, match=r"loopwright\[torch\]"):
+        lw.tune(matmul(), device=MadeUp(), trials=1, records=records, model="treegru-ensemble")
+
+
 def test_a_package_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, without):
     without("pyopencl")
     monkeypatch.delitem(sys.modules, "pyopencl")
