@@ -58,6 +58,9 @@ class Later:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)
 
+    def __reduce__(self) -> tuple[type[Later], tuple[str]]:
+        return Later, (self._name,)
+
 
 # Large or optional: to import what may use them takes neither time nor the package.
 aten: Any = Later("torch.ops:aten")

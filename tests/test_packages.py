@@ -1,5 +1,7 @@
 """Optional packages: what needs one that is missing says in a line how to get it."""
 
+import copy
+import pickle
 import re
 import sys
 from importlib.metadata import requires
@@ -18,7 +20,7 @@ from loopwright.explore.scheduling.learn import train_policies
 from loopwright.explore.scheduling.loops import Problem
 from loopwright.graph.importers.onnx.file import onnx_file
 from loopwright.graph.importers.torch.to_onnx import onnx_of
-from loopwright.packages import EXTRAS, install, optional
+from loopwright.packages import EXTRAS, Later, install, optional
 from loopwright.transfer.pretrained.training import train_sequence
 from loopwright.transfer.records.store import RecordStore
 from tests.costmodel.records import data
@@ -96,6 +98,13 @@ def test_a_drawing_without_matplotlib_is_refused_before_the_search(
     assert done.output.splitlines()[-1].endswith(install("plots"))
 
 
+def test_a_model_without_its_package_is_refused_before_the_search(without, tmp_path):
+    without("torch")
+    records = tmp_path / "tuning.db"
+    with pytest.raises(lw.LoopwrightError, match=r"loopwright\[torch\]"):
+        lw.tune(matmul(), device=MadeUp(), trials=1, records=records, model="treegru-ensemble")
+
+
 def test_a_package_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, without):
     without("pyopencl")
     monkeypatch.delitem(sys.modules, "pyopencl")
@@ -103,6 +112,12 @@ def test_a_package_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, without
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(lw.LoopwrightError, match=r"\[opencl\]\" \(libOpenCL.so.1: not here\)$"):
         optional("pyopencl", "a test", lw.LoopwrightError)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_of_a_package_that_is_imported_later_is_imported_later(copied):
+    assert copied(Later("os.path:join"))._name == "os.path:join"
+    assert copied(Later("os.path")).join("a", "b") == "a/b"
 
 
 def test_every_package_is_in_the_extra_that_is_named_for_it():

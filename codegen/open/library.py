@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from loopwright.codegen.library.library import Library, Sources
 from loopwright.codegen.library.signature import Origin
 from loopwright.codegen.open.signature import OpenSignature
 from loopwright.costmodel.models.time_model import TimeModel
-from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.errors import LibraryError, ShapeError
 from loopwright.dsl.size import Dim, chosen
 from loopwright.dsl.words import assigned, html_table
 from loopwright.schedule.open.rule import Rule
@@ -36,8 +36,8 @@ class Choice:
     sizes: the values of the dims.
     rule: the number of the program, and the sizes for which it is chosen.
     program: its config, its threads, the sizes it was made for, and those it is right for.
-    seconds: what NN+C predicts of each program that is right for the sizes, by number; empty where
-        nothing was measured.
+    seconds: what NN+C predicts of each program that is right for the sizes and was measured, by
+        number.
     """
 
     sizes: Mapping[str, int]
@@ -50,7 +50,7 @@ class Choice:
         lines = [f"{assigned(self.sizes)}: program {self.rule.program}, which is chosen for {box}"]
         if self.program:
             own = "; ".join(
-                ", ".join(f"{n}={v}" for n, v in sizes.items())
+                ", ".join(f"{name}={sizes[name]}" for name in self.sizes)
                 for sizes in self.program["made_for"]
             )
             lines.append(f"made for {own}, on {self.program['threads']} threads")
@@ -173,21 +173,36 @@ class OpenLibrary(Library):
         return calls.shown(self.open_signature, self._names)
 
     def explain(self, /, **sizes: int) -> Choice:
-        """The program that a call of these sizes runs, and why. Raises `RangeError`."""
+        """The program that a call of these sizes runs, and why.
+
+        Raises `RangeError`, and `LibraryError` where another version wrote the predictions.
+        """
         values = chosen(self.dims, sizes, "the call")
         place = tuple(values.values())
         rule = next(r for r in self.open_signature.rules if r.holds(place))
         programs = self.origin.extra.get("programs", ())
         described = programs[rule.program] if programs else {}
-        times = self.origin.extra.get("times")
+        return Choice(values, rule, described, self._predicted(values, programs))
+
+    def _predicted(
+        self, sizes: Mapping[str, int], programs: Sequence[Mapping[str, Any]]
+    ) -> dict[int, float]:
+        """Seconds of each program that is right for the sizes and was measured."""
+        times = self.origin.extra.get("times", ())
+        dims = {d.name: d for d in self.dims}
         seconds: dict[int, float] = {}
-        if times:
-            dims = {d.name: d for d in self.dims}
-            for k, (model, p) in enumerate(zip(times, programs, strict=True)):
-                if all(low <= values[n] <= high for n, (low, high) in p["takes"].items()):
-                    asked = inputs(values, formula_from_json(model["operations"], dims))
-                    seconds[k] = float(TimeModel.from_json(model).predict([asked])[0])
-        return Choice(values, rule, described, seconds)
+        for k, (model, p) in enumerate(zip(times, programs)):
+            if model is None:
+                continue  # the program was not measured
+            if "operations" not in model:
+                raise LibraryError(
+                    f"another version of Loopwright tuned {self.open_signature.name}, and this "
+                    "one cannot read its predictions: tune it again"
+                )
+            if all(low <= sizes[n] <= high for n, (low, high) in p["takes"].items()):
+                asked = inputs(sizes, formula_from_json(model["operations"], dims))
+                seconds[k] = float(TimeModel.from_json(model).predict([asked])[0])
+        return seconds
 
     def __reduce__(self) -> Any:
         restored, (_, *rest) = super().__reduce__()

@@ -70,6 +70,7 @@ class TreeGRU(StoredModel):
     ) -> None:
         if reads not in ("tree", "text"):
             raise ModelError(f'a TreeGRU reads "tree" or "text" features, not {reads!r}')
+        _torch()  # its absence is told before anything was measured
         self.objective, self.seed, self.reads = checked_objective(objective), int(seed), reads
         self.hidden, self.slots, self.training, self.device = hidden, slots, training, device
         self.about: dict[str, Any] = {}
@@ -104,7 +105,6 @@ class TreeGRU(StoredModel):
         costs, rng = relative(costs, groups), np.random.default_rng(self.seed)
         if not LOSSES[self.objective].of(costs, groups, rng).informative:
             return
-        _torch()  # its absence is told before modules that need it are read
         from loopwright.costmodel.models.network_training import Records, Training, learn
         from loopwright.costmodel.models.tree_network import explained
 

@@ -61,6 +61,7 @@ class Choice:
     def __init__(self, made: Cover, sizes: Sequence[Sizes], seconds: Any, seed: int) -> None:
         self._made, self._seed = made, seed
         self.operations = [operations(p.tree, p.target.threads) for p in made.programs]
+        self._measured = np.isfinite(seconds).any(axis=1)
         self.models: list[TimeModel] = []
         self._residuals: list[Callable[[Floats], Floats]] = []
         for row, number in zip(seconds, self.operations, strict=True):
@@ -86,10 +87,14 @@ class Choice:
         off: Floats = np.exp(self._residuals[k](asked))
         return self.models[k].predict(asked) * off + launch
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """The model of each program and its operations, as `OpenLibrary.explain` reads them."""
-        found = zip(self.models, self.operations, strict=True)
-        return [m.to_json() | {"operations": in_json(number)} for m, number in found]
+    def to_json(self) -> list[dict[str, Any] | None]:
+        """The model of each program and its operations, as `OpenLibrary.explain` reads them; None
+        of a program that was not measured."""
+        found = zip(self.models, self.operations, self._measured, strict=True)
+        return [
+            model.to_json() | {"operations": in_json(number)} if known else None
+            for model, number, known in found
+        ]
 
     def _model(self, known: Any, seconds: Any) -> TimeModel:
         model = TimeModel([*(d.name for d in self._made.dims), "c"], self._seed)

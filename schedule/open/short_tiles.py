@@ -60,13 +60,13 @@ def _with_short_tiles(sketch: Sketch, contexts: Sequence[NestContext], smaller: 
         if number != leader or all(extent(a) == extent(b) for a, b in zip(nest.tile, less.tile)):
             continue
         knobs = {knob.name: knob for knob in nest_knobs(nest, context)}
-        if sketch.knobs[places[f"tile{leader}"]].choices != knobs["tile"].choices:
-            continue  # a rewrite has fixed it
         tile = _short(nest, less, context, knobs["tile"].choices)
-        for name, choice in default_choices(nest, context, knobs, tile).items():
-            place = places[f"{name}{leader}"]
-            if choice in sketch.knobs[place].choices:
-                numbers[place] = sketch.knobs[place].choices.index(choice)
+        chosen = default_choices(nest, context, knobs, tile)
+        own = {name: sketch.knobs[places[f"{name}{leader}"]].choices for name in chosen}
+        # A nest whose speed does not matter has one choice of each.
+        if all(choice in own[name] for name, choice in chosen.items()):
+            for name, choice in chosen.items():
+                numbers[places[f"{name}{leader}"]] = own[name].index(choice)
     return replace(sketch, default=tuple(numbers))
 
 

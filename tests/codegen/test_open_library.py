@@ -440,6 +440,13 @@ def test_a_loaded_library_takes_all_sizes(tmp_path):
     assert "n from" in str(loaded.explain(n=31))
 
 
+def test_a_loaded_library_explains_its_choice_in_the_same_words(tmp_path):
+    n, b = lw.dim("n", 1, 9), lw.dim("b", 1, 4)
+    built = lw.build(lw.ops.relu(lw.tensor("X", (n, b, 3))), threads=1)
+    loaded = lw.load(built.export(tmp_path / "relu.so"))
+    assert str(loaded.explain(n=7, b=2)) == str(built.explain(n=7, b=2))
+
+
 def test_copies_and_pickles_are_the_same_library():
     library = lw.build(dense(True), threads=2)
     x, w = np.ones((7, 33), "float32"), np.ones((40, 33), "float32")

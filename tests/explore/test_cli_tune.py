@@ -80,6 +80,8 @@ def test_a_file_is_named_with_a_workload_a_tensor_or_a_function(tmp_path):
         ("conv2d", ["x=1,8,9,9"], "needs w"),
         ("conv2d", ["x=1,8,9,9", "w=4,8,3,3", "pad=1"], "has no 'pad'"),
         ("conv2d", ["x=1,8,nine", "w=4,8,3,3"], "a shape is integers"),
+        ("relu", ["x=,8"], "a shape is integers"),
+        ("relu", ["x=1,,8"], "a shape is integers"),
         ("conv2d", ["x=1,8,9,9:float33", "w=4,8,3,3"], "one dtype of"),
         ("conv2d", ["x=1,8,9,9", "w=4,7,3,3"], "7"),
         ("conv2d", ["x"], "name=value"),

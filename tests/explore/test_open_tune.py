@@ -1,15 +1,17 @@
 """Tuning of workloads with dims: a library for all sizes, its choice, and what is refused."""
 
 import html
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import loopwright as lw
+from loopwright.codegen.open.library import OpenLibrary
 from loopwright.codegen.target import resolve
 from loopwright.costmodel.models import time_model
-from loopwright.dsl.errors import ConfigError, RangeError
+from loopwright.dsl.errors import ConfigError, LibraryError, RangeError
 from loopwright.explore.budget import Budget, Interrupted, TuningError
 from loopwright.explore.open import choice
 from loopwright.explore.open import proposals as proposals_module
@@ -86,6 +88,17 @@ def test_of_two_tiles_that_is_chosen_which_divides_a_size():
     assert chosen == {25: 0, 28: 1, 50: 0, 56: 1, 75: 0, 77: 1}
 
 
+def test_nothing_is_predicted_of_a_program_that_was_not_measured():
+    work, target = dense(400), resolve("cpu", 1)
+    config = space(work.at(n=64), target).default
+    made = open_program(work, target, config, {"n": 64})
+    seconds = np.array([[1e-6, 2e-6], [math.inf, math.inf]])
+    learned = choice.Choice(Cover(made.dims, (made, made), ()), [{"n": 8}, {"n": 16}], seconds, 0)
+    measured, missing = learned.to_json()
+    assert measured["operations"]
+    assert missing is None
+
+
 def test_a_tuned_library_is_right_at_all_sizes(tuned):
     assert isinstance(tuned, OpenTuned)
     rng = np.random.default_rng(0)
@@ -122,6 +135,18 @@ def test_an_untuned_choice_says_that_nothing_was_measured():
     choice = lw.build(dense()).explain(n=3)
     assert choice.seconds == {}
     assert "nothing was measured" in str(choice)
+
+
+def test_predictions_that_another_version_wrote_are_refused(tuned):
+    origin = tuned.library.origin
+    times = [t and {"names": t["names"]} for t in origin.extra["times"]]
+    older = OpenLibrary(
+        tuned.library.open_signature,
+        tuned.library._binary,
+        replace(origin, extra=origin.extra | {"times": times}),
+    )
+    with pytest.raises(LibraryError, match="another version of Loopwright tuned kernel"):
+        older.explain(n=77)
 
 
 def test_the_result_says_what_was_searched(tuned):

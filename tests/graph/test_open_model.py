@@ -430,6 +430,8 @@ def test_dims_of_the_command_line_that_are_one_word_stay_two(tmp_path):
         np.testing.assert_array_equal(got, np.maximum(wanted, 0))
     result = CliRunner().invoke(main, [*words, "--dim", "n.1=1:9"])
     assert "--dim n.1 is given twice" in result.output
+    result = CliRunner().invoke(main, [*words, "--shape", "a=2,4", "--shape", "a=3,4"])
+    assert "--shape a is given twice" in result.output
 
 
 def test_a_profile_is_of_the_steps_at_the_sizes_of_arrays_or_of_words(built):

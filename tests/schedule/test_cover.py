@@ -66,6 +66,14 @@ def test_windows_that_step_by_two_have_programs_for_even_and_odd_widths():
     assert len(made.programs) < MOST_PROGRAMS // 2
 
 
+def test_edges_of_a_pool_with_one_choice_of_tiles_keep_it():
+    x = tensor("x", 1, 22, lw.dim("n", 6, 58, 2), 64)
+    workload = lw.workload(ops.max_pool2d(x, 4, 1, padding=2, dilation=3, layout="NHWC"))
+    sketch = default_for_smaller(workload, AVX512_LARGE, Numerics.STANDARD, {"n": 38})
+    assert len(sketch.nests) == 9
+    assert len(sketch.default) == len(sketch.knobs)
+
+
 def dense_of_any_rows(threads):
     target = replace(AVX512_LARGE, threads=threads)
     x, w = tensor("x", lw.dim("n", 1, 4096), 768), tensor("w", 768, 768, constant=True)

@@ -255,6 +255,8 @@ def shapes_of(shapes: Sequence[str], dims: Mapping[str, Any]) -> dict[str, Any] 
     found = {}
     for text in shapes:
         name, equals, value = text.rpartition("=")
+        if name in found:
+            raise click.UsageError(f"--shape {name} is given twice: give it once")
         try:
             found[name] = tuple(_extent(part, dims) for part in value.split(","))
         except ValueError:

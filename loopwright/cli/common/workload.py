@@ -135,7 +135,7 @@ def _tensor(name: str, text: str) -> Tensor:
     constant = "constant" in marks
     dtypes = [m for m in marks if m != "constant"]
     try:
-        extents = tuple(int(part) for part in shape.split(",") if part)
+        extents = tuple(map(int, shape.removesuffix(",").split(","))) if shape else ()
     except ValueError as error:
         raise NotationError(f"{name}={text}: a shape is integers: 1,128,28,28") from error
     if len(dtypes) > 1 or not set(dtypes) <= set(DTYPES):
