@@ -14,10 +14,10 @@ from loopwright.dsl.expr import (
     as_expr,
     binary,
     power,
-    refuse_truth,
     sides,
     unary,
 )
+from loopwright.dsl.valueless import refuse_truth
 
 
 def where(cond: object, x: object, y: object) -> Expr:

@@ -190,7 +190,7 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
         raise NotationError("a workload needs at least one output tensor")
     for tensor in outputs:
         if not isinstance(tensor, Tensor):
-            raise NotationError(f"{brief(tensor)} is no output: {_TAKES}")
+            raise NotationError(f"{brief(tensor)} is no output: {_TAKES}, and several one by one")
         if tensor.definition is None:
             raise NotationError(f"{tensor!r} is not defined: an output needs a definition")
     twice = next((t for k, t in enumerate(outputs) if any(t is u for u in outputs[:k])), None)
