@@ -204,7 +204,9 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
         needed = _checked_inputs(list(inputs), needed)
     # The stages stand in order of first use, whatever order the inputs have.
     names = _Names()
-    copies = _copied(order, lambda t: names.fresh(t.name), lambda n: n)
+    inputs_first = sorted(order, key=lambda t: t.definition is not None)
+    named = {t: names.fresh(t.name) for t in inputs_first}  # a call names inputs
+    copies = _copied(order, named.__getitem__, lambda n: n)
     return Workload(
         inputs=tuple(copies[t] for t in needed),
         stages=tuple(copies[t] for t in order if t.definition is not None),

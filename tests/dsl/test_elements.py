@@ -44,6 +44,17 @@ def test_equal_reductions_are_worked_out_once() -> None:
     ]
 
 
+def test_an_input_keeps_its_name_beside_a_part_that_would_have_it() -> None:
+    x, t = lw.tensor("T_sum", (5,)), lw.tensor("T")
+    t[i] = lw.sum(A[i, k]) + x[i]
+    workload = lw.workload(t)
+    assert [shown(s) for s in workload.stages] == [
+        "T_sum_1[i] += A[i, k]",
+        "T[i] = T_sum_1[i] + T_sum[i]",
+    ]
+    assert [x.name for x in workload.inputs] == ["A", "T_sum"]
+
+
 def test_an_index_is_an_int64_beside_one() -> None:
     places, t = lw.tensor("places", (4,), "int64"), lw.tensor("T", (4, 3))
     t[i, j] = lw.cast(lw.equal(places[i], j), "float32")
