@@ -92,6 +92,23 @@ def test_a_shape_in_place_of_an_input_is_told_to_be_no_example():
         build_model(torch.nn.Linear(8, 4), ((2, 8),), threads=1)
 
 
+class _Casting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        self.layer = self.layer.to(x.dtype)
+        return self.layer(x)
+
+
+def test_a_layer_that_forward_casts_is_refused_with_what_to_do():
+    with pytest.raises(
+        ModelError, match=r"in forward; a module that moves or casts a layer .*do so before"
+    ):
+        build_model(_Casting(), (torch.randn(3, 4),), threads=1)
+
+
 def test_packed_weights_are_refused_with_what_to_do():
     net = torch.nn.Sequential(torch.nn.Linear(8, 4))
     with warnings.catch_warnings():

@@ -56,6 +56,10 @@ _PACKED = (
     "; weights that torch.ao.quantization has packed cannot be exported: give the module as it "
     "was before, or an ONNX file that onnxruntime has quantized"
 )
+_MOVED = (
+    "; a module that moves or casts a layer in forward, as by self.layer.to(dtype), changes its "
+    "weights: do so before"
+)
 _SCRIPT = "torch.jit has made a script of it: give the torch.nn.Module that it was made of"
 _OF_DATA = (
     "; a branch, or a shape, follows elements of tensors, which are not known before a call: take "
@@ -310,6 +314,8 @@ def why_not(error: Exception) -> str:
     why += _PACKED if "PackedParams" in why else ""
     if "ScriptModule" in why:
         return _SCRIPT
+    if "swap" in why and "_apply()" in why:
+        return why.splitlines()[0] + _place(error) + _MOVED
     if type(error).__name__ == "DynamicOutputShapeException":
         return f"the shape of what {why} gives depends on data: compute it outside of the model"
     data = "data-dependent" in why or type(error).__name__ == "DataDependentOutputException"
