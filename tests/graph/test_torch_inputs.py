@@ -92,6 +92,18 @@ def test_a_shape_in_place_of_an_input_is_told_to_be_no_example():
         build_model(torch.nn.Linear(8, 4), ((2, 8),), threads=1)
 
 
+class _Asking(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x if torch.compiler.is_compiling() else 3 * x
+
+
+def test_a_module_that_does_something_else_where_it_is_traced_is_refused():
+    x = torch.randn(3, 4)
+    with pytest.raises(ModelError, match="asks whether it is traced"):
+        build_model(_Asking(), (x,), threads=1)
+    torch.testing.assert_close(build_model(_program(_Asking(), x), threads=1)(x), 2 * x)
+
+
 class _Casting(torch.nn.Module):
     def __init__(self):
         super().__init__()
