@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import math
@@ -160,6 +161,7 @@ def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
             "a torch.nn.Module has no shapes of its own: give example inputs as a tuple, such as "
             "(torch.zeros(1, 3, 224, 224),)"
         )
+    trained = any(each.training for each in module.modules())
     with inferring(module):
         if isinstance(inputs, Mapping):
             # A program takes its inputs in the order in which they are given here.
@@ -167,8 +169,12 @@ def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
             with suppress(ValueError):  # what is traced by torch.jit has no signature
                 own = inspect.signature(module.forward).parameters
             words = {name: inputs[name] for name in (*own, *inputs) if name in inputs}
-            return traced(module, (), words)
-        return traced(module, inputs)
+            program = traced(module, (), words)
+        else:
+            program = traced(module, inputs)
+        if trained:  # and may undo in place what it has merged into its weights
+            program.state_dict.update(copy.deepcopy(dict(program.state_dict)))
+    return program
 
 
 @contextmanager
