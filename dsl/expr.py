@@ -4,7 +4,7 @@
          | Extent(size, dtype)
          | IndexValue(affine)             | Unary(op, x)
          | Binary(op, x, y)               | Select(cond, x, y)
-         | Cast(x, dtype)                 | Reduce(op, x)   -- only as a whole right-hand side
+         | Cast(x, dtype)                 | Reduce(op, x)   -- of a definition, its whole body
          | Gather(table, at…)
 
 Both sides of an operator have one dtype: a Python number takes that of the other side, two
@@ -26,7 +26,7 @@ from loopwright.dsl.elements import BINARY, FLOAT_FUNCTIONS, UNARY
 from loopwright.dsl.errors import NotationError
 from loopwright.dsl.index import Affine, IndexExpr
 from loopwright.dsl.size import Size
-from loopwright.dsl.valueless import Valueless, of_arrays
+from loopwright.dsl.valueless import Valueless, of_arrays, refuse_truth
 from loopwright.dsl.words import no_element
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def _methods(op: str) -> tuple[_Method, _Method]:
 
 
 class Expr(Valueless):
-    """An element expression; Python's operators build larger ones. At a prompt it is shown as it
-    is written."""
+    """An element expression, shown as it is written; Python's operators build larger ones."""
 
     shown: ClassVar[Callable[[Expr], str]] = object.__repr__
 
@@ -310,16 +309,6 @@ def gather(tensor: Tensor, index: tuple[Affine | Expr, ...]) -> Gather:
     return Gather(Table(tensor, places), at, tensor.shape or ())
 
 
-def refuse_truth(value: object, where: str) -> None:
-    """Raises `NotationError` for a truth value of Python's, which `==` of elements or indices
-    gives: it compares the notation."""
-    if isinstance(value, (bool, np.bool_)):
-        raise NotationError(
-            f"{where} is Python's {value}, and == compares notation: write lw.equal(i, j), or "
-            "~lw.equal(i, j) for !="
-        )
-
-
 def binary(op: str, x: object, y: object) -> Expr:
     """Apply an operator to two sides of one type."""
     if op in BITWISE:
@@ -366,9 +355,15 @@ def sides(x: object, y: object) -> tuple[Expr, Expr]:
     if isinstance(x, (int, float)) and isinstance(y, (int, float)):
         like = as_expr(float(x)) if isinstance(x, float) or isinstance(y, float) else None
         return as_expr(x, like), as_expr(y, like)
-    b = None if isinstance(y, (int, float, np.generic, Size)) else as_expr(y)
-    a = as_expr(x, like=b)
-    return a, as_expr(y, like=a) if b is None else b
+    right = None if isinstance(y, (int, float, np.generic, Size)) else as_expr(y)
+    a = as_expr(x, like=right)
+    b = as_expr(y, like=a) if right is None else right
+    return _beside(a, b), _beside(b, a)
+
+
+def _beside(x: Expr, other: Expr) -> Expr:
+    """An operand; an index beside an int64 is one, too."""
+    return Cast(x, "int64") if isinstance(x, IndexValue) and other.dtype == "int64" else x
 
 
 def _const(number: bool | int | float, dtype: str) -> Const:
@@ -397,9 +392,9 @@ def _const(number: bool | int | float, dtype: str) -> Const:
 def _compare_indices(op: str, left: IndexExpr, right: object) -> Any:
     if not isinstance(right, (IndexExpr, int, np.integer, Size)):
         return NotImplemented
-    other = IndexValue(right.affine()) if isinstance(right, IndexExpr) else right
-    value = IndexValue(left.affine())
-    return Binary(op, value, as_expr(other, like=value))
+    value = as_expr(left)
+    return Binary(op, value, as_expr(right, like=value))
 
 
 IndexExpr.compare = _compare_indices
+IndexExpr.element = as_expr

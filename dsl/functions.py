@@ -15,10 +15,10 @@ from loopwright.dsl.expr import (
     as_expr,
     binary,
     power,
-    refuse_truth,
     sides,
     unary,
 )
+from loopwright.dsl.valueless import refuse_truth
 
 __all__ = [
     "abs",

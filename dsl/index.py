@@ -38,6 +38,9 @@ class IndexExpr:
     """Makes the element expression of a comparison. `expr.py` sets it: expressions hold indices,
     and this module knows no expression."""
 
+    element: ClassVar[Callable[[IndexExpr], Expr]]
+    """Makes the element whose value an index is, as `compare` does."""
+
     def affine(self) -> Affine:
         """This expression in its normal form."""
         raise TypeError(f"{type(self).__name__} has no affine form")
@@ -56,6 +59,9 @@ class IndexExpr:
     def __neg__(self) -> Affine:
         return self * -1
 
+    def __abs__(self) -> Expr:
+        return abs(IndexExpr.element(self))
+
     def __sub__(self, other: IndexExpr | int) -> Affine:
         if not isinstance(other, (IndexExpr, *_INTEGERS)):
             return self._other(other, "-")
@@ -67,7 +73,8 @@ class IndexExpr:
     def __mul__(self, other: int) -> Affine:
         if isinstance(other, IndexExpr):
             raise NotationError(
-                f"{self} * {other} is not affine: multiply an index by an integer constant only"
+                f"{self} * {other} is not affine: multiply an index by an integer constant only; "
+                f'as an element it is lw.cast({self}, "int32") * {_wrapped(other.affine())}'
             )
         if not isinstance(other, _INTEGERS):
             return self._other(other, "*")

@@ -20,13 +20,13 @@ from loopwright.dsl.expr import (
     Reduce,
     as_expr,
     gather,
-    refuse_truth,
 )
 from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
-from loopwright.dsl.ranges import infer, ranks_of
+from loopwright.dsl.ranges import indices_in, infer, ranks_of
 from loopwright.dsl.size import Size, least
-from loopwright.dsl.traversal import children, walk, widened
+from loopwright.dsl.traversal import children, rebuild, walk, widened
+from loopwright.dsl.valueless import refuse_truth
 from loopwright.dsl.words import brief
 
 
@@ -180,14 +180,38 @@ class Tensor(_NoArithmetic):
             )
         return tuple(axes)
 
+    def _parted(self, axes: tuple[Index, ...], reducer: str | None, body: Expr) -> Expr:
+        """Body with tensors of their own in place of its reductions.
+
+        `T[i] = lw.sum(A[i, k]) / 7  ↦  T_sum[i] = lw.sum(A[i, k]);  T[i] = T_sum[i] / 7`
+        """
+        parts = dict.fromkeys(x for x in walk(body) if isinstance(x, Reduce))
+        if not parts:
+            return body
+        if reducer or any(part.op in ORDERS for part in parts):
+            raise NotationError(
+                f"{self.name}: a reduction stands inside of another one; give the "
+                f"{next(iter(parts)).op} a tensor of its own and use that"
+            )
+        extents = infer(self.name, axes, self.shape, body)
+        reads: dict[Expr, Expr] = {}
+        for part in parts:
+            used = dict.fromkeys(indices_in(part.x))
+            if all(i in axes for i in used):
+                raise NotationError(
+                    f"{self.name}: the {part.op} of {part.x} reduces no index, as all of its own "
+                    "are on the left; reduce over an index of another name"
+                )
+            outer = tuple(i for i in axes if i in used)
+            whole = Tensor(f"{self.name}_{part.op}", tuple(extents[i] for i in outer))
+            whole._define(outer, part.op, part.x)
+            reads[part] = Read(whole, _plain(outer))
+        return _replaced(body, reads)
+
     def _define(self, axes: tuple[Index, ...], reducer: str | None, body: Expr) -> None:
         _check_depth(self.name, body)
+        body = self._parted(axes, reducer, body)
         for part in walk(body):
-            if isinstance(part, Reduce):
-                raise NotationError(
-                    f"{self.name}: a reduction must be the whole right-hand side; give the "
-                    f"{part.op} a tensor of its own and use that"
-                )
             if isinstance(part, Read) and part.tensor is self:
                 raise NotationError(
                     f"{self.name} is defined in terms of itself; of operators that change it, "
@@ -231,6 +255,12 @@ class Tensor(_NoArithmetic):
             whole.definition = Definition(outer, inner, reducer, widened(body, wide))
             inner, body = (), Cast(Read(whole, _plain(outer)), body.dtype)
         self.definition = Definition(outer, inner, reducer if inner else None, body)
+
+
+def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    if expr in values:
+        return values[expr]
+    return rebuild(expr, lambda child: _replaced(child, values))
 
 
 _DEEPEST = 150  # operations inside of each other: several calls of Python's go into each, of 1000

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from loopwright.dsl.elements import FLOAT_FUNCTIONS, REDUCERS
 from loopwright.dsl.errors import NoAttributeError, NotationError
 
@@ -68,3 +70,13 @@ def of_arrays(function: Any) -> NotationError:
         f"np.{name} works on arrays, and the notation has no such function of elements; it has "
         f"{', '.join(sorted(FLOAT_FUNCTIONS))} and those of dir(lw)"
     )
+
+
+def refuse_truth(value: object, where: str) -> None:
+    """Raises `NotationError` for a truth value of Python's, which `==` of elements or indices
+    gives: it compares the notation."""
+    if isinstance(value, (bool, np.bool_)):
+        raise NotationError(
+            f"{where} is Python's {value}, and == compares notation: write lw.equal(i, j), or "
+            "~lw.equal(i, j) for !="
+        )

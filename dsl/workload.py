@@ -189,7 +189,7 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
         raise NotationError("a workload needs at least one output tensor")
     for tensor in outputs:
         if not isinstance(tensor, Tensor):
-            raise NotationError(f"{brief(tensor)} is no output: {_TAKES}")
+            raise NotationError(f"{brief(tensor)} is no output: {_TAKES}, and several one by one")
         if tensor.definition is None:
             raise NotationError(f"{tensor!r} is not defined: an output needs a definition")
     twice = next((t for k, t in enumerate(outputs) if any(t is u for u in outputs[:k])), None)
@@ -203,7 +203,9 @@ def workload(*outputs: Tensor, inputs: Sequence[Tensor] | None = None) -> Worklo
         needed = _checked_inputs(list(inputs), needed)
     # The stages stand in order of first use, whatever order the inputs have.
     names = _Names()
-    copies = _copied(order, lambda t: names.fresh(t.name), lambda n: n)
+    inputs_first = sorted(order, key=lambda t: t.definition is not None)
+    named = {t: names.fresh(t.name) for t in inputs_first}  # a call names inputs
+    copies = _copied(order, named.__getitem__, lambda n: n)
     return Workload(
         inputs=tuple(copies[t] for t in needed),
         stages=tuple(copies[t] for t in order if t.definition is not None),

@@ -18,9 +18,11 @@ from loopwright.graph.importers.inputs import Inputs, arrays, by_name, shape_of
 from loopwright.graph.importers.onnx.file import OpenOnnx, inputs_of, onnx_file, prepared
 from loopwright.graph.importers.onnx.graph import written
 from loopwright.graph.importers.reference import Reference, no_reference, tensors_of
+from loopwright.graph.importers.torch.eager import BesideModule
 from loopwright.graph.importers.torch.inputs import arguments_of, input_names
 from loopwright.graph.importers.torch.program import structure_of, torch_program
 from loopwright.graph.importers.torch.to_onnx import onnx_of
+from loopwright.packages import torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         read = _of_onnx(onnx_of(program), given)
         return replace(
             read,
-            ask=lambda: Reference.of_torch(program),
+            ask=lambda: _of_module(model, program),
             structure=structure_of(program),
             arguments=arguments_of(program),
         )
@@ -87,6 +89,14 @@ def read_model(model: Any, inputs: Inputs = None) -> Source:
         f"{brief(model)} is no model: give an ONNX file or ModelProto, a torch.nn.Module, a "
         "program of torch.export, or a Relax IRModule"
     )
+
+
+def _of_module(model: Any, program: Any) -> Reference | str:
+    """Reference of a torch program, which must do what its module does. A graph of torch.compile
+    asks nothing."""
+    if isinstance(model, torch.nn.Module) and not isinstance(model, torch.fx.GraphModule):
+        BesideModule(model, program, None).check_examples()
+    return Reference.of_torch(program)
 
 
 def _of_onnx(model: Any, given: Mapping[str, Any], whole: OpenOnnx | None = None) -> Source:

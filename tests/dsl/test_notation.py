@@ -405,7 +405,17 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: assign(undefined(), (i, i), A[i, i]), "twice on the left of U"),
     (lambda: assign(undefined(), i, V), r"write the indices of V: V\[i, j\]"),
     (lambda: assign(undefined(), i, A[i, k]), r"k only on the right of =; sum with \+="),
-    (lambda: assign(undefined(), i, lw.sum(A[i, k]) / 7), "must be the whole right-hand side"),
+    (
+        lambda: assign(undefined(), i, lw.max(lw.sum(A[i, k]))),
+        "inside of another one; give the sum",
+    ),
+    (
+        lambda: assign(undefined(), (i, k), A[i, k] / lw.sum(A[i, k])),
+        "sum of A.* reduces no index",
+    ),
+    (lambda: assign(undefined(), i, lw.sum(A[i, k]) * B[k, 0]), r"k only on the right of ="),
+    (lambda: lw.tensor("T", (5,))[i * j], r'as an element it is lw.cast\(i, "int32"\) \* j'),
+    (lambda: lw.workload([A]), "no output: .* several one by one"),  # type: ignore[arg-type]
     (lambda: assign(lw.tensor("T", (5,)), i, lw.tensor("T", (5,), "int8")[i] + V[i]), "int8"),
     (lambda: assign(lw.tensor("T", (5,), "float16"), i, V[i]), "declared float16"),
     (lambda: lw.pad(A, [(1, 1)]), "one .before, after. for each axis"),

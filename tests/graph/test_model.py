@@ -216,8 +216,9 @@ def test_modules_that_merge_weights_for_inference_are_told_when_that_is_over():
     model = torch.nn.Sequential(Merging(8, 8), Merging(8, 8).eval()).train()
     model[1].eval()
     modes = [(m.training, m.merged) for m in model]
-    build_model(model, (x,), threads=1)
+    made = build_model(model, (x,), threads=1)
     assert [(m.training, m.merged) for m in model] == modes == [(True, False), (False, True)]
+    torch.testing.assert_close(made(x), model.eval()(x).detach(), rtol=1e-4, atol=1e-4)
 
 
 def test_outputs_that_are_numbers_are_refused_by_their_value():

@@ -92,6 +92,35 @@ def test_a_shape_in_place_of_an_input_is_told_to_be_no_example():
         build_model(torch.nn.Linear(8, 4), ((2, 8),), threads=1)
 
 
+class _Asking(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x if torch.compiler.is_compiling() else 3 * x
+
+
+def test_a_module_that_does_something_else_where_it_is_traced_is_refused():
+    x = torch.randn(3, 4)
+    with pytest.raises(ModelError, match="asks whether it is traced"):
+        build_model(_Asking(), (x,), threads=1)
+    torch.testing.assert_close(build_model(_program(_Asking(), x), threads=1)(x), 2 * x)
+
+
+class _Casting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        self.layer = self.layer.to(x.dtype)
+        return self.layer(x)
+
+
+def test_a_layer_that_forward_casts_is_refused_with_what_to_do():
+    with pytest.raises(
+        ModelError, match=r"in forward; a module that moves or casts a layer .*do so before"
+    ):
+        build_model(_Casting(), (torch.randn(3, 4),), threads=1)
+
+
 def test_packed_weights_are_refused_with_what_to_do():
     net = torch.nn.Sequential(torch.nn.Linear(8, 4))
     with warnings.catch_warnings():

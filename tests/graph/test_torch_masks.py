@@ -78,3 +78,14 @@ def test_a_number_is_written_to_a_diagonal():
         return x * torch.ones(4, 4).fill_diagonal_(0), y.clone().fill_diagonal_(3), y
 
     check(filled, torch.randn(4, 4), torch.randn(7, 4))
+
+
+def test_what_is_asserted_of_data_is_left_out():
+    def asserted(x):
+        torch._check_tensor_all(x.abs() < 100)
+        torch._check((x.abs() < 100).all().item())
+        return 2 * x, torch.ops.aten._is_all_true(x > 0), torch.ops.aten._is_any_true(x > 0)
+
+    check(asserted, torch.rand(3, 4) + 1)
+    given = (lw.tensor("x", (lw.dim("n", 1, 9), 4)),)
+    check(asserted, torch.rand(5, 4) + 1, given=given)

@@ -60,6 +60,21 @@ class BesideModule:
             return "" if agrees else "the module does something else"
         return found
 
+    def check_examples(self) -> None:
+        """Raises `ModelError` where a program of fixed shapes gives something else than its module
+        for the example inputs: a module may ask whether it is traced."""
+        given = self.program.example_inputs
+        try:
+            outputs = self._outputs(given)
+        except _FAILURES:
+            return
+        if not self._agrees(given, outputs, closeness(self.program)):
+            raise ModelError(
+                "what torch.export traces of the model gives other results than the model, which "
+                "asks whether it is traced, as by torch.compiler.is_compiling(): have it do the "
+                "same in both cases, or build what torch.export.export(…) makes of it"
+            )
+
     def reference_at(self, sizes: Mapping[str, int]) -> Reference | str:
         """What the module gives at some sizes; why it gives nothing, if it does not. Raises
         `ModelError` where the program gives something else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import math
@@ -55,6 +56,10 @@ _SOME_SIZES = re.compile(r"\d+ not in VR\[(\d+), (\w+)\]")
 _PACKED = (
     "; weights that torch.ao.quantization has packed cannot be exported: give the module as it "
     "was before, or an ONNX file that onnxruntime has quantized"
+)
+_MOVED = (
+    "; a module that moves or casts a layer in forward, as by self.layer.to(dtype), changes its "
+    "weights: do so before"
 )
 _SCRIPT = "torch.jit has made a script of it: give the torch.nn.Module that it was made of"
 _OF_DATA = (
@@ -156,6 +161,7 @@ def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
             "a torch.nn.Module has no shapes of its own: give example inputs as a tuple, such as "
             "(torch.zeros(1, 3, 224, 224),)"
         )
+    trained = any(each.training for each in module.modules())
     with inferring(module):
         if isinstance(inputs, Mapping):
             # A program takes its inputs in the order in which they are given here.
@@ -163,8 +169,12 @@ def _exported(module: Any, inputs: Inputs, is_open: bool = False) -> Any:
             with suppress(ValueError):  # what is traced by torch.jit has no signature
                 own = inspect.signature(module.forward).parameters
             words = {name: inputs[name] for name in (*own, *inputs) if name in inputs}
-            return traced(module, (), words)
-        return traced(module, inputs)
+            program = traced(module, (), words)
+        else:
+            program = traced(module, inputs)
+        if trained:  # and may undo in place what it has merged into its weights
+            program.state_dict.update(copy.deepcopy(dict(program.state_dict)))
+    return program
 
 
 @contextmanager
@@ -310,6 +320,8 @@ def why_not(error: Exception) -> str:
     why += _PACKED if "PackedParams" in why else ""
     if "ScriptModule" in why:
         return _SCRIPT
+    if "swap" in why and "_apply()" in why:
+        return why.splitlines()[0] + _place(error) + _MOVED
     if type(error).__name__ == "DynamicOutputShapeException":
         return f"the shape of what {why} gives depends on data: compute it outside of the model"
     data = "data-dependent" in why or type(error).__name__ == "DataDependentOutputException"

@@ -45,6 +45,9 @@ def translations() -> dict[Any, Callable[..., Any]]:
     }
     return {
         operator.floordiv: _floor_divided,
+        # What `torch._check_tensor_all` asks of data. Nothing reads the answer.
+        aten._is_all_true.default: lambda x: parts.own("aten_all")(x),
+        aten._is_any_true.default: lambda x: parts.own("aten_any")(x),
         aten.amax.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMax", x, dim, keepdim),
         aten.amin.default: lambda x, dim=(), keepdim=False: _reduced("ReduceMin", x, dim, keepdim),
         aten.argmax.default: _place("ArgMax"),
