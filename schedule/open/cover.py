@@ -20,6 +20,7 @@ from loopwright.schedule.open.program import OpenProgram, general, grid, open_pr
 from loopwright.schedule.open.retarget import retargeted
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.open.selection import distance, rules
+from loopwright.schedule.open.short_tiles import few
 from loopwright.schedule.program.nest import extent
 from loopwright.schedule.sketch.sketch import Config
 from loopwright.schedule.target import Target
@@ -28,7 +29,6 @@ MOST_PROGRAMS = 24
 """Programs in one library, as variants.c has."""
 
 _TILE, _BLOCK = "tile", "block"  # what the names of knobs begin with
-_FEW = 8  # rows, which one register tile has
 _GPU_SIZES = 4
 _CROWDED = 3  # dims, whose sizes are too many for a program at each end of each
 _APART = 4  # times as large: from one size that has its own program to the next
@@ -96,7 +96,7 @@ def cover(workload: Sized, target: Target, choose: Choose, apart: int = _APART) 
     for sizes in spread(workload.dims, apart):
         configs = choose(sizes)
         if programs and programs[0].tree.constants:
-            if not programs[0].takes(sizes) and _few(sizes):
+            if not programs[0].takes(sizes) and few(sizes):
                 continue  # each number of rows gets a program
             configs = _laid_out_as(programs[0], configs)
         _add(programs, workload, target, configs, sizes)
@@ -172,7 +172,7 @@ def _clipped(
     """The config of the program for the next larger sizes, its register tiles no larger than the
     loops are here: few rows go over the weights once."""
     nearest = min(programs, key=lambda p: distance(p, sizes), default=None)
-    if nearest is None or not (nearest.tree.constants and _few(sizes)):
+    if nearest is None or not (nearest.tree.constants and few(sizes)):
         return
     sketch, values = nearest.sketch, dict(nearest.config.values)
     with contextlib.suppress(ConfigError):
@@ -182,11 +182,6 @@ def _clipped(
                 ends = map(extent, nest.tile)
                 values[name] = tuple(min(*p) for p in zip(values[name], ends, strict=True))
         yield replace(nearest.config, values=tuple(values.items()))
-
-
-def _few(sizes: Mapping[str, int]) -> bool:
-    """Return whether so few rows are left that reading the constants is most of the time."""
-    return max(sizes.values()) <= _FEW
 
 
 def _add(

@@ -25,6 +25,8 @@ from loopwright.schedule.sketch.sketch import Choice, NestSketch, Sketch
 from loopwright.schedule.space import default_sketch
 from loopwright.schedule.target import Target
 
+_FEW = 8
+"""Rows that one register tile has."""
 _SHORT = 2
 """Vectors of a tile along an open axis."""
 _TILES = 64
@@ -33,11 +35,18 @@ _PART = 0.3
 """The least size for which a program of some size is meant, too, as a part of it."""
 
 
+def few(sizes: Mapping[str, int]) -> bool:
+    """Return whether so few rows are left that reading the constants is most of the time."""
+    return max(sizes.values()) <= _FEW
+
+
 def default_for_smaller(
     workload: Sized, target: Target, numerics: Numerics, sizes: Mapping[str, int]
 ) -> Sketch:
     """The default sketch at some sizes, with short tiles along what is shorter at smaller ones."""
     found = default_sketch(workload.at(**sizes), target, numerics)
+    if few(sizes) and _reads_weights(found):
+        return found  # one tile of all rows goes over the weights once
     less = {d.name: _part(d, sizes[d.name]) for d in workload.dims}
     try:
         own, smaller = (
@@ -47,6 +56,14 @@ def default_for_smaller(
     except ConfigError:  # there is no such program
         return found
     return _with_short_tiles(found, own.contexts, smaller.first)
+
+
+def _reads_weights(sketch: Sketch) -> bool:
+    """Return whether rows of data share the elements of a constant, as in products."""
+    return any(
+        has_reuse(each.nest) and any(r.tensor.constant for r in each.nest.reads())
+        for each in sketch.nests
+    )
 
 
 def _with_short_tiles(sketch: Sketch, contexts: Sequence[NestContext], smaller: Sketch) -> Sketch:

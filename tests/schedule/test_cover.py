@@ -104,6 +104,19 @@ def test_a_size_runs_a_program_whose_tiles_it_fits():
         assert computed[chosen] <= 1.05 * min(larger), n
 
 
+def test_few_rows_go_over_weights_once():
+    x, w = tensor("x", lw.dim("n", 1, 512), 256), tensor("w", 256, 1024, constant=True)
+    workload = lw.workload(ops.matmul(x, w))
+
+    def choosing(given):
+        return partial(default_configs, given, AVX512_LARGE, Numerics.STANDARD)
+
+    made = covered(workload, AVX512_LARGE, choosing)
+    for n in range(2, 7):
+        chosen = next(rule.program for rule in made.rules if rule.holds([n]))
+        assert dict(made.programs[chosen].config.values)["tile0"][0] == n
+
+
 def opened(workload, **sizes):
     """The default program made for some sizes."""
     config = next(default_configs(workload, AVX512_LARGE, Numerics.STANDARD, sizes))
