@@ -211,7 +211,7 @@ def _leaves(call: Call, x: Tensor, trees: _Trees) -> Tensor:
 def _total(call: Call, at: Tensor, weights: Array, how: str) -> Tensor:
     """What the leaves of each row give together, for each target."""
     rows, trees = shape_of(at)
-    kept, t = call.as_tensor(weights.astype(np.float32)), Index("t", trees)
+    kept, t = call.as_tensor(weights), Index("t", trees)
 
     def element(i: Index, target: Index) -> Expr:
         return _TOTALS[how](gathered(kept, at[i, t], target))
@@ -229,7 +229,7 @@ def _weights(
     at = nodes, _whole(call, f"{name}_ids")
     np.add.at(made, at, _values(call, f"{name}_weights"))
     said[at] = True
-    return made, said
+    return made.astype(np.float32), said
 
 
 def _with_base(call: Call, scores: Tensor) -> Tensor:
@@ -259,10 +259,9 @@ def _ensemble(call: Call) -> Value:
     how = [*_TOTALS][int(call.get("aggregate_function", 1))]
     if how in ("MIN", "MAX") and targets > 1:
         raise call.unsupported(f"it takes the {how} of several targets; it may sum them")
-    weights = np.zeros((len(trees.feature), targets))
+    weights = np.zeros((len(trees.feature), targets), x.dtype)
     weights[np.arange(len(weights) - len(ids), len(weights)), ids] = call.get("leaf_weights")
-    made = transformed(call, _total(call, _leaves(call, x, trees), weights, how))
-    return call.broadcast([made], lambda e: f.cast(e, x.dtype))
+    return transformed(call, _total(call, _leaves(call, x, trees), weights, how))
 
 
 @operator("ai.onnx.ml:TreeEnsembleClassifier", limit="labels are whole numbers")
