@@ -183,6 +183,72 @@ def test_support_vector_regression(kernel):
     )
 
 
+def voters(classes, kernel="RBF", vectors=3):
+    """The attributes of a classifier by support vectors, each class with some."""
+    pairs, count = classes * (classes - 1) // 2, classes * vectors
+    return {
+        "kernel_type": kernel,
+        "kernel_params": [0.3, 0.1, 2.0],
+        "classlabels_ints": [7, 2, 9, 4][:classes],
+        "vectors_per_class": [vectors] * classes,
+        "support_vectors": drawn(count, 5),
+        "coefficients": drawn(classes - 1, count),
+        "rho": drawn(pairs),
+    }
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_classes_win_the_votes_of_pairs(count, transform):
+    compare("SVMClassifier", {"x": ROWS}, results=2, post_transform=transform, **voters(count))
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "SIGMOID"])
+def test_support_vectors_classify_by_each_kernel(kernel):
+    compare("SVMClassifier", {"x": ROWS}, results=2, **voters(3, kernel))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_shares_of_pairs_become_shares_of_classes(count):
+    pairs = count * (count - 1) // 2
+    shares = {"prob_a": drawn(pairs), "prob_b": drawn(pairs)}
+    compare("SVMClassifier", {"x": ROWS}, results=2, **voters(count), **shares)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("rho", 1, "a long coefficients"),
+        ("support_vectors", 36, "its vectors have 4 numbers, and its data 5 columns"),
+        ("coefficients", 5, "is not as ONNX 3 defines it"),
+        ("prob_a", 3, "is not as ONNX 3 defines it"),
+    ],
+)
+def test_votes_of_attributes_that_do_not_fit_are_an_error(name, given, words):
+    attributes = {**voters(3), name: [0.1] * given}
+    model = node_model(
+        "SVMClassifier", {"x": ROWS}, results=2, opset=17, domain="ai.onnx.ml", **attributes
+    )
+    with pytest.raises(ModelError, match=words):
+        build_model(model)
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize("count", [2, 3])
+def test_linear_support_vector_classification(count, positive):
+    weights = np.abs(drawn(count, 5)) if positive else np.array(drawn(count, 5))
+    compare(
+        "SVMClassifier",
+        {"x": ROWS},
+        results=2,
+        kernel_type="LINEAR",
+        kernel_params=[0.0, 0.0, 0.0],
+        classlabels_ints=[3, 5, 8][:count],
+        coefficients=weights.tolist(),
+        rho=[0.2],
+    )
+
+
 def grown(trees, depth, columns=5, modes=("BRANCH_LEQ",)):
     """The attributes of trees that are drawn, and the names of their leaves."""
     nodes, leaves = [], []

@@ -15,6 +15,8 @@ from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.onnx.call import Call, Value, dtype_of
 from loopwright.packages import onnx
 
+_SHOWN = 100  # characters of an attribute up to which a message has it whole
+
 
 @dataclass(frozen=True)
 class _Schema:
@@ -125,7 +127,7 @@ def not_as_defined(call: Call) -> str:
     """Message for a call that its rule cannot make sense of."""
     shown = [f"{x.dtype} {x.shape}" if x is not None else "left out" for x in call.inputs]
     attributes = "".join(
-        f", {name}={value}"
+        f", {name}={value}" if len(str(value)) <= _SHOWN else f", a long {name}"
         for name, value in call.attributes.items()
         if isinstance(value, (int, float, str, list))
     )

@@ -3,5 +3,6 @@
 from loopwright.graph.importers.onnx.estimators import (  # noqa: F401 - each fills the table
     columns,
     models,
+    support_vectors,
     trees,
 )

@@ -35,6 +35,11 @@ def rows_of(call: Call) -> Tensor:
     return call.broadcast([x], lambda e: f.cast(e, kept))
 
 
+def floats_of(call: Call) -> Tensor:
+    """The rows of `rows_of` in single precision."""
+    return call.broadcast([rows_of(call)], lambda e: f.cast(e, "float32"))
+
+
 def transformed(call: Call, scores: Tensor) -> Tensor:
     """Scores of rows after the call's `post_transform`. A score that is alone stays as it is, as
     in onnxruntime."""
@@ -69,10 +74,14 @@ def classes(call: Call) -> Array:
 
 def of_best(call: Call, scores: Tensor) -> list[Value]:
     """The label of the first greatest score of each row, and the transformed scores."""
+    return [label_of_best(call, scores), transformed(call, scores)]
+
+
+def label_of_best(call: Call, scores: Tensor) -> Tensor:
+    """The label of the first greatest score of each row."""
     best = ops.argmax(scores, -1, dtype="int32")
     labels = call.as_tensor(classes(call))
-    chosen = define("label", shape_of(best), lambda i: gathered(labels, best[i]))
-    return [chosen, transformed(call, scores)]
+    return define("label", shape_of(best), lambda i: gathered(labels, best[i]))
 
 
 def of_second(call: Call, scores: Tensor, least: float) -> Value:
