@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from loopwright.dsl.size import Dim
 from loopwright.explore.open.tuned import Sizes
 from loopwright.schedule.open.cover import Cover
 from loopwright.schedule.open.rule import Rule
-from loopwright.schedule.open.selection import between, rules
+from loopwright.schedule.open.selection import rules
 from loopwright.schedule.open.work import Array, Floats, inputs, operations
 from loopwright.schedule.tree.formula import in_json
 
@@ -44,8 +45,14 @@ def middles(dims: Sequence[Dim], lines: Lines) -> list[Sizes]:
     along = []
     for d in dims:
         ends = itertools.pairwise([*lines[d.name], d.high + d.multiple])
-        along.append([between(low, high - d.multiple, d, 0.5) for low, high in ends])
+        along.append([_between(low, high - d.multiple, d) for low, high in ends])
     return [dict(zip(lines, cell, strict=True)) for cell in itertools.product(*along)]
+
+
+def _between(low: int, high: int, known: Dim) -> int:
+    """The size in the middle of two sizes of a dim, in the logarithm."""
+    away = int(math.sqrt(low * high) + 1e-9) - low
+    return low + away // known.multiple * known.multiple
 
 
 class Choice:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
@@ -18,11 +20,15 @@ _LARGER = 4.0  # a size above those that a program was made for is that much far
 _ALONE = 128  # least sizes of one dim that are cells of their own
 _STEP = 1.06  # times as large: from one cell behind these to the next
 _NEARER = 0.02  # of a program's cost for each unit of distance
-_SHARES = (1 / 6, 1 / 2, 5 / 6)  # of the way through a cell, where costs are compared
-_ALIKE = 1.005  # times the least that the program of the cell before may cost: fewer rules
+_COMPARED = 4  # sizes of each dim in a cell at which costs are compared,
+_CROWDED = 3  # where there are at most so many dims; else two
+_SPLIT = 1e-4  # of the mean logarithm of cost, over all sizes, for which a cell becomes two
+_ALIKE = 0.005  # by which the program of the cell before may have the greater logarithm
 
 Cost = Callable[[int, Mapping[str, Array]], Floats]
 """What a program, by its number, costs at many sizes, in any unit."""
+Bounds = tuple[tuple[int, int], ...]
+"""The least and the greatest size of each dim."""
 
 
 def rules(
@@ -31,39 +37,22 @@ def rules(
     cost: Cost | None = None,
     more: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Rule, ...]:
-    """Rules for all sizes, at most one program for each cell of a grid.
+    """Rules for all sizes, at most one program for each cell of a grid and its parts.
 
     The grid has lines where some program begins or ends to be right, behind the sizes that
     programs were made for, and before the sizes of `more`. Of the programs that are right for a
     cell, that is chosen which costs least on average; that of the cell before it if it costs next
-    to nothing more.
+    to nothing more. A cell of several dims in which other programs cost less here and there is
+    halved.
     """
     cost, more = cost or _work(programs), more or _least(dims)
     lines = [_lines(d, at, programs, more.get(d.name, ())) for at, d in enumerate(dims)]
-    boxes = [
-        tuple((low, high - d.multiple) for (low, high), d in zip(cell, dims, strict=True))
-        for cell in itertools.product(*map(itertools.pairwise, lines))
-    ]
-    ends = np.array(boxes)
-    asked = [
-        np.array(
-            [[between(*e, d, share) for e, d in zip(box, dims, strict=True)] for box in boxes]
-        )
-        for share in _SHARES
-    ]
-    costs = np.full((len(boxes), len(programs)), np.inf)
-    for k, p in enumerate(programs):
-        low, high = np.array([(d.low, d.high) for d in p.dims]).T
-        able = ((low <= ends[..., 0]) & (ends[..., 1] <= high)).all(axis=1)
-        if able.any():
-            logs = [np.log(cost(k, named(dims, [*sizes[able].T]))) for sizes in asked]
-            costs[able, k] = np.exp(np.mean(logs, axis=0))
+    ends = np.array(list(itertools.product(*map(itertools.pairwise, lines))), np.int64)
+    ends[..., 1] -= [d.multiple for d in dims]
     made: list[Rule] = []
-    for box, each in zip(boxes, costs, strict=True):
+    for box, each in _parts(dims, ends, partial(_logs, dims, programs, cost)):
         chosen = int(each.argmin())
-        if not math.isfinite(each[chosen]):
-            raise ConfigError(f"no program is right for all sizes of {box}")
-        if made and each[made[-1].program] <= _ALIKE * each[chosen]:
+        if made and each[made[-1].program] <= each[chosen] + _ALIKE:
             chosen = made[-1].program
         rule = Rule(box, chosen)
         if made and (joined := _joined(made[-1], rule)) is not None:
@@ -71,6 +60,80 @@ def rules(
         else:
             made.append(rule)
     return tuple(made)
+
+
+def _parts(
+    dims: Sequence[Dim], ends: Array, logs_of: Callable[[Array], Floats]
+) -> list[tuple[Bounds, Floats]]:
+    """Cells, or parts of them, and the logarithm of what each program costs there on average.
+    `ends` are the least and the greatest size of each dim in each cell."""
+    found: list[tuple[Bounds, Floats]] = []
+    along = tuple(range(1, 1 + len(dims)))
+    steps = np.array([d.multiple for d in dims])
+    everywhere = math.prod(math.log((d.high + d.multiple) / d.low) for d in dims)
+    while len(ends):
+        logs = logs_of(ends)
+        means, least = logs.mean(axis=along), logs.min(axis=-1).mean(axis=along)
+        if not np.isfinite(least).all():
+            raise ConfigError(
+                f"no program is right for all sizes of {ends[least.argmax()].tolist()}"
+            )
+        low, high = ends[..., 0], ends[..., 1]
+        share = np.log((high + steps) / low).prod(axis=1) / everywhere
+        lost = (means.min(axis=1) - least) * share
+        is_split = (len(dims) > 1) & (low < high).any(axis=1) & (lost > _SPLIT)
+        kept = zip(ends[~is_split].tolist(), means[~is_split], strict=True)
+        found += [(tuple((first, last) for first, last in cell), each) for cell, each in kept]
+        ends = ends[is_split]
+        halved = np.stack([_of_halves(logs[is_split], axis) for axis in along], axis=1)
+        halved[ends[..., 0] == ends[..., 1]] = np.inf
+        ends = _halves(ends, halved.argmin(axis=1), steps)
+    return sorted(found, key=itemgetter(0))
+
+
+def _logs(
+    dims: tuple[Dim, ...], programs: Sequence[OpenProgram], cost: Cost, ends: Array
+) -> Floats:
+    """Logarithms of what programs, the last axis, cost in cells, the first one, at sizes of each
+    dim; infinite where a program is not right for all of a cell."""
+    count = _COMPARED if len(dims) <= _CROWDED else 2
+    low, high = ends[..., 0, None], ends[..., 1, None]
+    steps = np.array([d.multiple for d in dims])[:, None]
+    shares = (np.arange(count) + 0.5) / count
+    away = (low * (high / low) ** shares + 1e-9).astype(int) - low
+    sizes = low + away // steps * steps  # (cells, dims, sizes)
+    asked = [
+        sizes[:, at].reshape(-1, *(count if axis == at else 1 for axis in range(len(dims))))
+        for at in range(len(dims))
+    ]
+    found = np.full((*np.broadcast_shapes(*(a.shape for a in asked)), len(programs)), np.inf)
+    for k, p in enumerate(programs):
+        least, most = np.array([(d.low, d.high) for d in p.dims]).T
+        able = ((least <= ends[..., 0]) & (ends[..., 1] <= most)).all(axis=1)
+        if able.any():
+            given = np.broadcast_arrays(*(a[able] for a in asked))
+            seconds = cost(k, named(dims, [a.reshape(-1) for a in given]))
+            found[able, ..., k] = np.log(seconds).reshape(given[0].shape)
+    return found
+
+
+def _of_halves(logs: Floats, axis: int) -> Floats:
+    """The mean logarithm of what cells cost where each half along an axis has one program."""
+    others = tuple(range(1, logs.ndim - 1))
+    least = [h.mean(axis=others).min(axis=1) for h in np.array_split(logs, 2, axis=axis)]
+    mean: Floats = np.mean(least, axis=0)
+    return mean
+
+
+def _halves(ends: Array, at: Array, steps: Array) -> Array:
+    """The halves of cells, in the logarithm, each along one dim."""
+    cells = np.arange(len(ends))
+    low, high = ends[cells, at].T
+    away = (np.sqrt(low * high) + 1e-9).astype(int) - low
+    middle = low + away // steps[at] * steps[at]
+    lower, upper = ends.copy(), ends.copy()
+    lower[cells, at, 1], upper[cells, at, 0] = middle, middle + steps[at]
+    return np.concatenate([lower, upper])
 
 
 def _least(dims: Sequence[Dim]) -> dict[str, list[int]]:
@@ -94,12 +157,6 @@ def _work(programs: Sequence[OpenProgram]) -> Cost:
         return inputs(sizes, numbers[k])[:, -1] * more
 
     return cost
-
-
-def between(low: int, high: int, known: Dim, share: float) -> int:
-    """The size at a share of the way between two sizes of a dim, in the logarithm."""
-    away = int(low * (high / low) ** share + 1e-9) - low
-    return low + away // known.multiple * known.multiple
 
 
 def distance(program: OpenProgram, sizes: Mapping[str, int | Array]) -> Floats:

@@ -249,13 +249,12 @@ class Unification(ABC):
         lines = [d.values for d in dims]
         if math.prod(map(len, lines)) <= _ALL:
             return [s for s in itertools.product(*lines) if s not in self._found]
-        # In their order, since sizes are drawn for each, and a set has another order in each process.
+        # A set would have another order in each process, and so draw other sizes for each.
         stepping = dict.fromkeys(part for f in formulas for part in _stepping(f))
         several = [f for f in stepping if len(f.dims()) > 1]
         rng = np.random.default_rng(0)
         ends = [tuple(d.low for d in dims), tuple(d.high for d in dims)]
-        tried: list[Sizes] = []
-        lines = []
+        tried, lines = list[Sizes](), []
         for at, known in enumerate(dims):
             alone = [f for f in stepping if f.dims() == {known.name}]
             lines.append(rng.permutation(_at_steps(dims, at, ends[0], alone, rng)).tolist())
