@@ -108,10 +108,10 @@ class Tensor(_NoArithmetic):
         """Return whether a definition may still decide the dtype."""
         return self._dtype is None
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Expr:
         parts = index if isinstance(index, tuple) else (index,)
         if self.shape is None:
-            return _Pending(self, _subscript(index))
+            return _Pending(self, _subscript(index))  # type: ignore[return-value]
         if len(parts) != len(self.shape):
             raise NotationError(
                 f"{self.name} has {len(self.shape)} axes, shape {self.shape}, but is indexed by "

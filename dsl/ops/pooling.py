@@ -140,8 +140,7 @@ class _Pool:
         last = self.layout == "NHWC"
         none = (0, 0)
         padded = pad(x, (none, *self.pads, none) if last else (none, none, *self.pads), fill)
-        element: Expr = padded[(n, row, column, c) if last else (n, c, row, column)]
-        return element
+        return padded[(n, row, column, c) if last else (n, c, row, column)]
 
     def inside(self, x: Tensor) -> Expr:
         """Number of elements of the window that lie inside x, as an int32 element."""

@@ -328,8 +328,7 @@ class Call:
             raise self.unsupported(f"an input of it is {shape}; it may be {extents} here")
         tensor = self.as_tensor(value)
         at = tuple(0 if n == 1 else i for n, i in zip(shape, own, strict=True))
-        element: Expr = tensor[at]
-        return element
+        return tensor[at]
 
     def single(self, value: Value) -> Expr:
         """The only element of a value, whatever its rank."""
@@ -352,12 +351,6 @@ class NotKnown(UnsupportedOperator):
             "known at a call only; give the inputs that it follows from as arrays (to a command "
             "by --value), and it is fixed"
         )
-
-
-def gathered(table: Tensor, *at: Any) -> Expr:
-    """The element of a table at indices and at integer elements."""
-    element: Expr = table[at]
-    return element
 
 
 def all_of(tests: Sequence[Expr]) -> Expr:

@@ -17,7 +17,6 @@ from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
     define,
-    gathered,
     number,
     operator,
     shape_of,
@@ -120,7 +119,7 @@ def _label_encoder(call: Call) -> Value:
 
     at, coded = define("place", call.shape(), place), call.as_tensor(values)
     missing = number(np.reshape(default, -1)[0], str(values.dtype))
-    return call.broadcast([at], lambda n: f.where(n >= 0, gathered(coded, f.max(n, 0)), missing))
+    return call.broadcast([at], lambda n: f.where(n >= 0, coded[f.max(n, 0)], missing))
 
 
 def _numbers(call: Call, side: str) -> Array:

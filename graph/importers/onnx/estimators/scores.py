@@ -15,7 +15,6 @@ from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
     define,
-    gathered,
     operator,
     shape_of,
 )
@@ -71,7 +70,7 @@ def of_best(call: Call, scores: Tensor) -> list[Value]:
     """The label of the first greatest score of each row, and the transformed scores."""
     best = ops.argmax(scores, -1, dtype="int32")
     labels = call.as_tensor(classes(call))
-    chosen = define("label", shape_of(best), lambda i: gathered(labels, best[i]))
+    chosen = define("label", shape_of(best), lambda i: labels[best[i]])
     return [chosen, transformed(call, scores)]
 
 

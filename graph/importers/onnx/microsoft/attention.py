@@ -19,7 +19,6 @@ from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
     define,
-    gathered,
     operator,
     shape_of,
 )
@@ -116,7 +115,7 @@ def _attended(call: Call, sides: Sequence[Value], mask: int) -> Value:
 
     def score(*i: Index) -> Expr:
         b, _, q, k = i
-        x: Expr = scores[i] * scale
+        x = scores[i] * scale
         x = x if added is None else x + f.cast(call.read(added, i), wide)
         x = x if hidden is None else x + f.cast(hidden(b, q, k), wide)
         return f.where(k <= q + (shape[-1] - length), x, -math.inf) if causal else x
@@ -163,7 +162,7 @@ def _embed_layer_norm(call: Call) -> Sequence[Value]:
         rows.append((4, call.value(1)))
 
     def embedded(*i: Index) -> Expr:
-        parts = [gathered(call.tensor(n), call.read(at, i[:2]), i[2]) for n, at in rows]
+        parts = [call.tensor(n)[call.read(at, i[:2]), i[2]] for n, at in rows]
         return sum(parts[1:], parts[0])
 
     size = call.shape(2)[1]

@@ -17,7 +17,6 @@ from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
     define,
-    gathered,
     operator,
     shape_of,
 )
@@ -125,13 +124,13 @@ def _gather_block_quantized(call: Call) -> Value:
     def body(*i: Index) -> Expr:
         *at, k = i
         row = call.read(rows, tuple(at))
-        parts = [gathered(kept, row, k // each)]
+        parts = [kept[row, k // each]]
         if bits < 8:
             parts = [f.unpack(parts[0], bits, place) for place in range(each)]
         number = parts[-1]
         for place in range(each - 1):
             number = f.where(f.equal(k % each, place), parts[place], number)
-        real = f.cast(number, "float32") - gathered(less, row, k // size)
-        return f.cast(real * f.cast(gathered(scales, row, k // size), "float32"), scales.dtype)
+        real = f.cast(number, "float32") - less[row, k // size]
+        return f.cast(real * f.cast(scales[row, k // size], "float32"), scales.dtype)
 
     return define("gatherblock", (*shape_of(rows), table.shape[1] * each), body)

@@ -224,7 +224,7 @@ def _lstm(call: Call, now: Value, states: States, d: _Direction, clip: float | N
     coupled = bool(call.get("input_forget", 0))
 
     def gate(number: int, b: Index, k: Index, seen: Expr | None = None) -> Expr:
-        x: Expr = sums[b, k + number * width]
+        x = sums[b, k + number * width]
         if d.peepholes is not None and seen is not None:
             x = x + call.as_tensor(d.peepholes)[k + number * width] * seen
         return _clipped(x, clip)

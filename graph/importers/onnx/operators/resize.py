@@ -20,7 +20,6 @@ from loopwright.graph.importers.onnx.call import (
     Call,
     Value,
     define,
-    gathered,
     operator,
     shape_of,
 )
@@ -176,7 +175,7 @@ def _along(call: Call, value: Tensor, axis: int, line: _Line, mode: str) -> Tens
         total: Expr | None = None
         for tap in taps:
             place = f.cast(within(spot + float(tap), 0.0, last), "int32")
-            element = gathered(value, *i[:axis], place, *i[axis + 1 :])
+            element = value[(*i[:axis], place, *i[axis + 1 :])]
             distance = rest - float(tap) if tap <= 0 else float(tap) - rest
             element = element * f.cast(_share(call, distance, mode), dtype)
             total = element if total is None else total + element
@@ -206,7 +205,7 @@ def _picked(call: Call, value: Tensor, axis: int, scale: float | None, new: int)
         along: Any = as_expr(float(new), as_expr(0.0)) / float(old) if scale is None else scale
         at = _coordinates(call, 0, f.cast(as_expr(i[axis]), "float32"), old, new, along)
         spot = within(_nearest(call, at, new < old), 0.0, old - 1.0)
-        return gathered(value, *i[:axis], f.cast(spot, "int32"), *i[axis + 1 :])
+        return value[(*i[:axis], f.cast(spot, "int32"), *i[axis + 1 :])]
 
     return define("resize", tuple(new if d == axis else n for d, n in enumerate(shape)), body)
 

@@ -27,7 +27,6 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     all_of,
     define,
-    gathered,
     number,
     operator,
     shape_of,
@@ -83,7 +82,7 @@ def _scatter_elements(call: Call) -> Value:
             return _names(indices[(*i[:axis], k, *i[axis + 1 :])], i[axis], shape[axis])
 
         return _searched(
-            call, own[axis], hit, lambda i, k: gathered(updates, *i[:axis], k, *i[axis + 1 :])
+            call, own[axis], hit, lambda i, k: updates[(*i[:axis], k, *i[axis + 1 :])]
         )
     return _along(call, call.value(0), indices, call.value(2), axis, _how(call))
 
@@ -111,7 +110,7 @@ def _scatter_nd(call: Call) -> Value:
         def hit(i: Axes, k: Index) -> Expr:
             return all_of([_names(indices[k, d], i[d], n) for d, n in enumerate(places)])
 
-        return _searched(call, outer[0], hit, lambda i, k: gathered(updates, k, *i[depth:]))
+        return _searched(call, outer[0], hit, lambda i, k: updates[(k, *i[depth:])])
     inputs = [call.value(n) for n in range(3)]
     part = of_operator(call, "ScatterND", inputs, _VERSION, reduction=_how(call))
     (made,) = call.step(part)
@@ -222,7 +221,7 @@ def _at_known_places(call: Call, places: Array) -> Tensor | None:
         before = data
 
         def body(*i: Index, table: Tensor = table, before: Tensor = before) -> Expr:
-            new = gathered(updates, f.max(table[i], 0))
+            new = updates[f.max(table[i], 0)]
             return f.where(table[i] >= 0, _JOIN[how](before[i], new), before[i])
 
         data = define("scatter", shape, body)

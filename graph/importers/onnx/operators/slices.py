@@ -18,7 +18,6 @@ from loopwright.graph.importers.onnx.call import (
     Value,
     all_of,
     define,
-    gathered,
     number,
     operator,
     shape_of,
@@ -106,7 +105,7 @@ def take(
     copies = varies and math.prod(shape[:axis]) > 1
 
     def read(i: Sequence[Index], at: Any) -> Expr:
-        element = gathered(value, *i[:axis], at, *i[axis + 1 :])
+        element = value[(*i[:axis], at, *i[axis + 1 :])]
         if not copies:
             return element
         # Where all parts are taken, a plain read would be a view, and fused with nothing.
@@ -239,7 +238,7 @@ def _continued(
         if mode == "reflect":
             place = f.abs(place) if before.tested else place
             place = extent - 1 - f.abs(extent - 1 - place) if after.tested else place
-        return gathered(value, *i[:axis], place, *i[axis + 1 :])
+        return value[(*i[:axis], place, *i[axis + 1 :])]
 
     return define("pad", _wider(value, {axis: sides}), body)
 
