@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from loopwright.graph.errors import UnsupportedOperator
-from loopwright.graph.importers.onnx.call import NotKnown, Value, shape_of
+from loopwright.graph.importers.onnx.call import NotKnown
+from loopwright.graph.importers.onnx.values import Value, shape_of
 from loopwright.packages import onnx
 
 _READING = (

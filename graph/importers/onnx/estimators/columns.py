@@ -11,18 +11,10 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
-from loopwright.graph.importers.onnx.call import (
-    OPERATORS,
-    Array,
-    Call,
-    Value,
-    define,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import OPERATORS, Call, operator
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
+from loopwright.graph.importers.onnx.values import Array, Value, define, number, shape_of
 
 
 @operator("ai.onnx.ml:Scaler")

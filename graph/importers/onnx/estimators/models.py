@@ -10,7 +10,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.estimators.scores import (
     classes,
     of_best,
@@ -19,6 +19,7 @@ from loopwright.graph.importers.onnx.estimators.scores import (
     transformed,
 )
 from loopwright.graph.importers.onnx.operators.linear import product
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 
 @operator("ai.onnx.ml:LinearRegressor")

@@ -10,15 +10,9 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """What may be done to scores, in ONNX's order; the last two are refused."""

@@ -15,16 +15,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Iterations,
-    Results,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Iterations, Results, operator
 from loopwright.graph.importers.onnx.estimators.scores import (
     classes,
     of_best,
@@ -34,6 +25,7 @@ from loopwright.graph.importers.onnx.estimators.scores import (
     transformed,
 )
 from loopwright.graph.importers.onnx.operators.control import repeated
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 _TESTS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "BRANCH_LEQ": lambda x, t: x <= t,

@@ -14,19 +14,13 @@ from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.normalization import softmax_of
-from loopwright.graph.importers.onnx.call import (
-    OPERATORS,
-    Call,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import OPERATORS, Call, operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.control import row, stacked
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 Mask = Callable[[Index, Index, Index], Expr]
 """The addend to the score of a key, by its sample, the place of the query and its own."""

@@ -16,11 +16,12 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.normalization import softmax_of
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.microsoft.attention import heads, joined_heads
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 Past = Callable[[Index], Any]
 """The number of keys of a sample that are past: an element, or 0."""

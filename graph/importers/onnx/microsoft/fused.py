@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loopwright.dsl.dtypes import sum_type
-from loopwright.graph.importers.onnx.call import OPERATORS, Call, Value, operator, shape_of
+from loopwright.graph.importers.onnx.call import OPERATORS, Call, operator
 from loopwright.graph.importers.onnx.operators.activations import activation
 from loopwright.graph.importers.onnx.operators.convolution import convolved
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import transposed
+from loopwright.graph.importers.onnx.values import Value, shape_of
 
 _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.index import Index
-from loopwright.graph.importers.onnx.call import OPERATORS, SCANS, Call, Value, define, operator
+from loopwright.graph.importers.onnx.call import OPERATORS, SCANS, Call, operator
+from loopwright.graph.importers.onnx.values import Value, define
 
 
 @operator("com.microsoft:CDist")

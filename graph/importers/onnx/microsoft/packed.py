@@ -12,16 +12,10 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 _FEW = 8
 """Rows of data up to which weights stay packed: so few products do not pay for reading whole

@@ -13,12 +13,13 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import OPERATORS, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import OPERATORS, Call, operator
 from loopwright.graph.importers.onnx.operators.linear import product, requantized, without_zero
 from loopwright.graph.importers.onnx.operators.quantization import rounded
 from loopwright.graph.importers.onnx.operators.recurrent import recurrence
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.shapes import joined, transposed
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 for _name in ("QuantizeLinear", "DequantizeLinear"):
     operator(f"com.microsoft:{_name}")(OPERATORS[_name])

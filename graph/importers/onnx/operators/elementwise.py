@@ -14,10 +14,11 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, dtype_of, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.foreign import reinterpreted
 from loopwright.graph.importers.onnx.halves import in_float32, rounded_once
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Value, dtype_of, shape_of
 
 Function = Callable[..., Any]
 

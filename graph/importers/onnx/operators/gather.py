@@ -11,18 +11,10 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    NotKnown,
-    Value,
-    define,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, NotKnown, operator
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Array, Value, define, number, shape_of
 
 
 @operator("OneHot")

@@ -16,18 +16,10 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.ops.einsum import einsum
 from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    SCANS,
-    Array,
-    Call,
-    Value,
-    define,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import SCANS, Call, operator
 from loopwright.graph.importers.onnx.operators.quantization import quantized
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
+from loopwright.graph.importers.onnx.values import Array, Value, define, number, shape_of
 
 
 @operator("MatMul")

@@ -14,7 +14,8 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, number, operator
+from loopwright.graph.importers.onnx.call import Call, operator
+from loopwright.graph.importers.onnx.values import Value, define, number
 
 _MODES = ("TF", "IDF", "TFIDF")
 

@@ -14,14 +14,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.convolution import (
     Window,
@@ -32,6 +25,7 @@ from loopwright.graph.importers.onnx.operators.convolution import (
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.sampling import Coordinate, product_of, taps_along
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,14 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Call,
-    Iterations,
-    Results,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Iterations, Results, operator
 from loopwright.graph.importers.onnx.operators.activations import activation, taken
 from loopwright.graph.importers.onnx.operators.control import repeated
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 Activation = Callable[[Expr], Expr]
 States = list[Value]

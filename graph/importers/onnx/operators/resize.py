@@ -14,18 +14,11 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    SCANS,
-    Array,
-    Call,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import SCANS, Call, operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.slices import KNOWN, take
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 _IMAGE = 4  # axes of an image
 _MOST_OVER = 64

@@ -13,10 +13,11 @@ from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, operator
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.convolution import Window
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Value, define
 
 Coordinate = Callable[..., Expr]
 """A place along one axis, in elements, for each element of a result."""

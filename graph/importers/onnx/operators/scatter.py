@@ -20,21 +20,12 @@ from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.padding import pad
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Rule,
-    Value,
-    all_of,
-    define,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Rule, operator
 from loopwright.graph.importers.onnx.foreign import of_operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.gather import known_places
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Array, Value, all_of, define, number, shape_of
 
 LIMIT = (
     "at places that are known at a call only, TVM's function writes, in one thread; with open "

@@ -12,17 +12,14 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Affine, Index, as_affine
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    SCANS,
+from loopwright.graph.importers.onnx.call import SCANS, Call, NotKnown, operator
+from loopwright.graph.importers.onnx.values import (
     Array,
-    Call,
-    NotKnown,
     Value,
     Weights,
     define,
     dtype_of,
     number,
-    operator,
     shape_of,
 )
 

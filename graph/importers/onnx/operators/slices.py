@@ -12,16 +12,8 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Affine, Index, as_affine
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    all_of,
-    define,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
+from loopwright.graph.importers.onnx.values import Array, Value, all_of, define, number, shape_of
 
 KNOWN = "shapes, places and widths must be known"
 

@@ -8,7 +8,8 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, operator
+from loopwright.graph.importers.onnx.call import Call, operator
+from loopwright.graph.importers.onnx.values import Array, Value, define
 
 _LONGEST = 4096
 """Samples of a transform, whose matrix then has 256 MiB."""
