@@ -23,10 +23,6 @@ from loopwright.graph.importers.onnx.values import Value, dtype_of, shape_of
 Function = Callable[..., Any]
 
 
-def _each(rule: Function, call: Call) -> Value:
-    return _aligned(call).each(rule)
-
-
 def _aligned(call: Call) -> Call:
     """A call whose second input broadcasts as NumPy's does; before opset 7 an axis said where."""
     if call.version >= 7 or call.get("axis") is None:
@@ -83,7 +79,7 @@ _RULES: dict[str, Function] = {
 """Functions of elements, by Python's operators and the notation's functions."""
 
 for _name, _rule in _RULES.items():
-    operator(_name)(functools.partial(_each, _rule))
+    operator(_name)(lambda call, rule=_rule: _aligned(call).each(rule))
 
 
 @operator("Identity")
