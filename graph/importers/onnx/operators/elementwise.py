@@ -79,7 +79,7 @@ _RULES: dict[str, Function] = {
 """Functions of elements, by Python's operators and the notation's functions."""
 
 for _name, _rule in _RULES.items():
-    operator(_name)(lambda call, rule=_rule: _aligned(call).each(rule))
+    operator(_name)(functools.partial(lambda rule, call: _aligned(call).each(rule), _rule))
 
 
 @operator("Identity")
