@@ -13,7 +13,7 @@ What depends on known values alone seldom reaches a rule: NumPy has computed it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add
 from typing import Any
 
@@ -275,6 +275,11 @@ class Call:
         tensor = self.as_tensor(value)
         at = tuple(0 if n == 1 else i for n, i in zip(shape, own, strict=True))
         return tensor[at]
+
+    def by(self, rule: str, **changes: Any) -> list[Value]:
+        """The results of another rule for this call, with some fields changed."""
+        made = OPERATORS[rule](replace(self, **changes))
+        return [made] if isinstance(made, (np.ndarray, Tensor)) else [*made]
 
     def single(self, value: Value) -> Expr:
         """The only element of a value, whatever its rank."""

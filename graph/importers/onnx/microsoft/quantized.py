@@ -68,9 +68,7 @@ def _of_windows(call: Call) -> Value:
     if call.get("channels_last", 0):
         raise call.unsupported("its channels stand last")
     version = int(call.get("opset", 13))  # whose Softmax it was
-    own = replace(call, op=op, inputs=(_real(call, 0),), version=version)
-    made = OPERATORS[op](own)
-    assert not isinstance(made, Sequence)
+    (made,) = call.by(op, op=op, inputs=(_real(call, 0),), version=version)
     return _rounded(call, made, 3)
 
 
@@ -125,9 +123,7 @@ operator("com.microsoft:MatMulIntegerToFloat")(_made_real)
 
 @operator("com.microsoft:DynamicQuantizeMatMul")
 def _dynamic_matmul(call: Call) -> Value:
-    made = OPERATORS["DynamicQuantizeLinear"](call)
-    assert isinstance(made, Sequence)
-    x, scale, zero = made
+    x, scale, zero = call.by("DynamicQuantizeLinear")
     weights, step, own, bias = map(call.optional, range(1, 5))
     inputs = (x, weights, scale, step, zero, own, bias)
     return _made_real(replace(call, inputs=inputs))
