@@ -33,14 +33,19 @@ LIMIT = (
 )
 _MOST_ROUNDS = 4
 """Updates of one place beyond which a table for each round of them is too many."""
-_JOIN: dict[str, Callable[[Any, Any], Any]] = {
+_JOIN: dict[str, Callable[[Expr, Expr], Expr]] = {
     "none": lambda _, new: new,
     "add": operators.add,
     "mul": operators.mul,
     "max": f.max,
     "min": f.min,
 }
-_REDUCE = {"sum": f.sum, "prod": f.prod, "max": f.max, "min": f.min}
+_REDUCE: dict[str, Callable[[Expr], Expr]] = {
+    "sum": f.sum,
+    "prod": f.prod,
+    "max": f.max,
+    "min": f.min,
+}
 _MOST_TESTS = 1 << 26
 """Tests of elements and updates beyond which a function of TVM's writes."""
 Axes = tuple[Index, ...]
@@ -184,16 +189,14 @@ def _searched(
         k = Index("update", count)
         own = as_expr(k) if how == "none" else new(i, k)
         nothing = number(identity(reducer, dtype), dtype)
-        result: Expr = _REDUCE[reducer](f.where(hit(i, k), own, nothing))
-        return result
+        return _REDUCE[reducer](f.where(hit(i, k), own, nothing))
 
     total = define("updates", shape, joined)
 
     def body(*i: Index) -> Expr:
         if how == "none":
             return f.where(total[i] >= 0, new(i, f.max(total[i], 0)), data[i])
-        result: Expr = _JOIN[how](data[i], total[i])
-        return result
+        return _JOIN[how](data[i], total[i])
 
     return define("scatter", shape, body)
 
