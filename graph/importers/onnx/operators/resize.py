@@ -203,13 +203,14 @@ def _picked(call: Call, value: Tensor, axis: int, scale: float | None, new: int)
     return define("resize", tuple(new if d == axis else n for d, n in enumerate(shape)), body)
 
 
-def _share(call: Call, distance: Expr, mode: str) -> Expr:
-    """The weight of an element at a distance."""
-    if mode == "linear":
-        return f.max(1 - distance, 0.0)
-    a = float(call.get("cubic_coeff_a", -0.75))
-    near, far = _cubic(distance, a)
-    return f.where(distance <= 1, near, f.where(distance < 2, far, 0.0))
+def _share(call: Call, distance: Any, mode: str) -> Any:
+    """The weight of an element at a distance; of one of each element of an array."""
+    known = isinstance(distance, np.ndarray)
+    if mode != "cubic":
+        return (np.maximum if known else f.max)(1 - distance, 0.0)
+    where = np.where if known else f.where
+    near, far = _cubic(distance, float(call.get("cubic_coeff_a", -0.75)))
+    return where(distance <= 1, near, where(distance < 2, far, 0.0))
 
 
 def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
@@ -347,11 +348,7 @@ def _taps(call: Call, at: Array, old: int, mode: str, stretch: float) -> tuple[A
     start = int(np.floor(-stretch * (2 if mode == "cubic" else 1))) + 1
     places = np.floor(at).astype(np.int64)[:, None] + np.arange(start, 2 - start)
     distance = np.abs(places - at[:, None]) / stretch
-    if mode == "cubic":
-        near, far = _cubic(distance, call.get("cubic_coeff_a", -0.75))
-        weights = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-    else:
-        weights = np.maximum(1 - distance, 0)
+    weights = _share(call, distance, mode)
     excluded = bool(call.get("exclude_outside", 0))
     if excluded:
         weights = np.where((places < 0) | (places >= old), 0, weights)
