@@ -7,17 +7,7 @@ from typing import Any, Protocol
 
 from loopwright.dsl.dtypes import check_dtype, is_float, item_bytes
 from loopwright.dsl.errors import NotationError
-from loopwright.dsl.expr import (
-    Cast,
-    Expr,
-    Reduce,
-    Select,
-    as_expr,
-    binary,
-    power,
-    sides,
-    unary,
-)
+from loopwright.dsl.expr import Cast, Expr, Reduce, Select, as_expr, binary, power, sides, unary
 from loopwright.dsl.valueless import refuse_truth
 
 __all__ = [

@@ -141,8 +141,7 @@ def expr_from_json(
         return e.as_expr(extent_from_json(rest[0], dims), like=e.Const(0, check_dtype(rest[1])))
     if op == "read":
         name, index = rest
-        read: e.Expr = known[name][tuple(affine_from_json(a, ranges) for a in index)]
-        return read
+        return known[name][tuple(affine_from_json(a, ranges) for a in index)]
     if op == "gather":
         name, places = rest
         index = [

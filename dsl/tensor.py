@@ -7,20 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from loopwright.dsl import expr as e
 from loopwright.dsl.dtypes import check_dtype, sum_type
 from loopwright.dsl.errors import NoAttributeError, NotationError
-from loopwright.dsl.expr import (
-    ORDERS,
-    Accumulation,
-    Binary,
-    Cast,
-    Expr,
-    IndexValue,
-    Read,
-    Reduce,
-    as_expr,
-    gather,
-)
 from loopwright.dsl.functions import cast
 from loopwright.dsl.index import Affine, Index, IndexExpr, as_affine
 from loopwright.dsl.ranges import indices_in, infer, ranks_of
@@ -56,7 +45,7 @@ class Definition:
     axes: tuple[Index, ...]
     reduce: tuple[Index, ...]
     reducer: str | None
-    body: Expr
+    body: e.Expr
 
     @property
     def extents(self) -> dict[Index, int]:
@@ -108,32 +97,34 @@ class Tensor(_NoArithmetic):
         """Return whether a definition may still decide the dtype."""
         return self._dtype is None
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> e.Expr:
         parts = index if isinstance(index, tuple) else (index,)
         if self.shape is None:
-            return _Pending(self, _subscript(index))
+            return _Pending(self, _subscript(index))  # type: ignore[return-value]
         if len(parts) != len(self.shape):
             raise NotationError(
                 f"{self.name} has {len(self.shape)} axes, shape {self.shape}, but is indexed by "
                 f"{len(parts)}: [{', '.join(map(str, parts))}]; give each axis an index"
             )
-        if any(isinstance(x, Expr) for x in parts):
-            return gather(self, tuple(x if isinstance(x, Expr) else as_affine(x) for x in parts))
-        return Read(self, _subscript(index))
+        if any(isinstance(x, e.Expr) for x in parts):
+            return e.gather(
+                self, tuple(x if isinstance(x, e.Expr) else as_affine(x) for x in parts)
+            )
+        return e.Read(self, _subscript(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         axes = self._check_left(_subscript(index))
         if isinstance(value, Tensor):
             raise NotationError(f"write the indices of {value.name}: {value.name}[i, j]")
-        own = Read(self, _plain(axes))
-        if isinstance(value, Accumulation) and value.read == own:
-            value = Reduce("sum", value.x)
+        own = e.Read(self, _plain(axes))
+        if isinstance(value, e.Accumulation) and value.read == own:
+            value = e.Reduce("sum", value.x)
         refuse_truth(value, f"{self.name}: its definition")
-        body = as_expr(value)
-        if isinstance(body, Binary) and body.op == "add" and body.x == own:
-            body = Reduce("sum", body.y)  # what Python makes of  T[i] += …  for a known shape
-        reducer = body.op if isinstance(body, Reduce) else None
-        self._define(axes, reducer, body.x if isinstance(body, Reduce) else body)
+        body = e.as_expr(value)
+        if isinstance(body, e.Binary) and body.op == "add" and body.x == own:
+            body = e.Reduce("sum", body.y)  # what Python makes of  T[i] += …  for a known shape
+        reducer = body.op if isinstance(body, e.Reduce) else None
+        self._define(axes, reducer, body.x if isinstance(body, e.Reduce) else body)
 
     if not TYPE_CHECKING:
 
@@ -180,21 +171,21 @@ class Tensor(_NoArithmetic):
             )
         return tuple(axes)
 
-    def _parted(self, axes: tuple[Index, ...], reducer: str | None, body: Expr) -> Expr:
+    def _parted(self, axes: tuple[Index, ...], reducer: str | None, body: e.Expr) -> e.Expr:
         """Body with tensors of their own in place of its reductions.
 
         `T[i] = lw.sum(A[i, k]) / 7  ↦  T_sum[i] = lw.sum(A[i, k]);  T[i] = T_sum[i] / 7`
         """
-        parts = dict.fromkeys(x for x in walk(body) if isinstance(x, Reduce))
+        parts = dict.fromkeys(x for x in walk(body) if isinstance(x, e.Reduce))
         if not parts:
             return body
-        if reducer or any(part.op in ORDERS for part in parts):
+        if reducer or any(part.op in e.ORDERS for part in parts):
             raise NotationError(
                 f"{self.name}: a reduction stands inside of another one; give the "
                 f"{next(iter(parts)).op} a tensor of its own and use that"
             )
         extents = infer(self.name, axes, self.shape, body)
-        reads: dict[Expr, Expr] = {}
+        reads: dict[e.Expr, e.Expr] = {}
         for part in parts:
             used = dict.fromkeys(indices_in(part.x))
             if all(i in axes for i in used):
@@ -205,19 +196,19 @@ class Tensor(_NoArithmetic):
             outer = tuple(i for i in axes if i in used)
             whole = Tensor(f"{self.name}_{part.op}", tuple(extents[i] for i in outer))
             whole._define(outer, part.op, part.x)
-            reads[part] = Read(whole, _plain(outer))
+            reads[part] = e.Read(whole, _plain(outer))
         return _replaced(body, reads)
 
-    def _define(self, axes: tuple[Index, ...], reducer: str | None, body: Expr) -> None:
+    def _define(self, axes: tuple[Index, ...], reducer: str | None, body: e.Expr) -> None:
         _check_depth(self.name, body)
         body = self._parted(axes, reducer, body)
         for part in walk(body):
-            if isinstance(part, Read) and part.tensor is self:
+            if isinstance(part, e.Read) and part.tensor is self:
                 raise NotationError(
                     f"{self.name} is defined in terms of itself; of operators that change it, "
                     "the notation has += alone"
                 )
-        dtype = body.dtype if reducer is None else Reduce(reducer, body).dtype
+        dtype = body.dtype if reducer is None else e.Reduce(reducer, body).dtype
         if self._dtype is not None and dtype != self._dtype:
             raise NotationError(
                 f"{self.name} is declared {self._dtype} but its definition is {dtype}: "
@@ -231,14 +222,14 @@ class Tensor(_NoArithmetic):
                 f"{self.name}: {', '.join(map(str, inner))} only on the right of =; sum with +=, "
                 "or reduce with lw.max, lw.min, lw.prod"
             )
-        if reducer in ORDERS:
+        if reducer in e.ORDERS:
             _check_order(self.name, axes, extents, body)
         if inner and body.dtype == "bool":
             raise NotationError(f"{self.name}: {reducer} over truth values: cast them first")
         outer = tuple(Index(i.name, extents[i]) for i in axes)
         nothing = [i for i in inner if least(extents[i]) < 1]
         empty = any(isinstance(i.extent, int) and not i.extent for i in outer)
-        if nothing and reducer in ("max", "min", *ORDERS) and not empty:
+        if nothing and reducer in ("max", "min", *e.ORDERS) and not empty:
             extent = nothing[0].extent
             at, remedy = "", "give that axis an element, or sum"
             if isinstance(extent, Size):
@@ -253,11 +244,11 @@ class Tensor(_NoArithmetic):
         if inner and reducer in ("sum", "prod") and wide != body.dtype:
             whole = Tensor(f"{self.name}_{reducer}", self.shape, wide)
             whole.definition = Definition(outer, inner, reducer, widened(body, wide))
-            inner, body = (), Cast(Read(whole, _plain(outer)), body.dtype)
+            inner, body = (), e.Cast(e.Read(whole, _plain(outer)), body.dtype)
         self.definition = Definition(outer, inner, reducer if inner else None, body)
 
 
-def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+def _replaced(expr: e.Expr, values: Mapping[e.Expr, e.Expr]) -> e.Expr:
     if expr in values:
         return values[expr]
     return rebuild(expr, lambda child: _replaced(child, values))
@@ -266,7 +257,7 @@ def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
 _DEEPEST = 150  # operations inside of each other: several calls of Python's go into each, of 1000
 
 
-def _check_depth(name: str, body: Expr) -> None:
+def _check_depth(name: str, body: e.Expr) -> None:
     level, depth = [body], 0
     while level := [child for x in level for child in children(x)]:
         depth += 1
@@ -278,7 +269,7 @@ def _check_depth(name: str, body: Expr) -> None:
 
 
 def _check_order(
-    name: str, axes: tuple[Index, ...], extents: Mapping[Index, int], body: Expr
+    name: str, axes: tuple[Index, ...], extents: Mapping[Index, int], body: e.Expr
 ) -> None:
     ranks, inner = ranks_of(axes, body), [i for i in extents if i not in axes]
     if len(inner) != 1 or len(ranks) > 1:
@@ -293,9 +284,9 @@ def _check_order(
         )
 
 
-def _check_positions(name: str, body: Expr, extents: Mapping[Index, int]) -> None:
+def _check_positions(name: str, body: e.Expr, extents: Mapping[Index, int]) -> None:
     for part in walk(body):
-        if isinstance(part, IndexValue):
+        if isinstance(part, e.IndexValue):
             low, high = part.value.bounds(extents)
             if low < -(1 << 31) or high >= 1 << 31:
                 raise NotationError(
@@ -311,8 +302,8 @@ class _Pending(_NoArithmetic):
         self.tensor, self.subscript = tensor, subscript
 
     # `+` is refused, so the two need not agree.
-    def __iadd__(self, value: object) -> Expr:  # type: ignore[misc, override]
-        return Reduce("sum", as_expr(value))
+    def __iadd__(self, value: object) -> e.Expr:  # type: ignore[misc, override]
+        return e.Reduce("sum", e.as_expr(value))
 
     def __getattr__(self, name: str) -> Any:
         return self._refuse()
@@ -356,7 +347,7 @@ def tensor(
 
 def _subscript(index: Any) -> tuple[Affine, ...]:
     for part in index if isinstance(index, tuple) else (index,):
-        if isinstance(part, Expr):
+        if isinstance(part, e.Expr):
             raise NotationError(
                 "an element is no index on the left of a definition: elements say where to read, "
                 "X[I[i], j]; where to write, indices do"
@@ -374,9 +365,9 @@ def _check_shape(name: str, shape: Sequence[int | Size]) -> tuple[int, ...]:
     try:
         given = tuple(shape)
         whole: tuple[Any, ...] = tuple(
-            e if isinstance(e, Size) else operator.index(e) for e in given
+            n if isinstance(n, Size) else operator.index(n) for n in given
         )
-        if not any(isinstance(e, bool) for e in given) and all(e >= 0 for e in whole):
+        if not any(isinstance(n, bool) for n in given) and all(n >= 0 for n in whole):
             return whole
         found = str(given)
     except TypeError:

@@ -12,13 +12,7 @@ from typing import Any
 from loopwright.codegen.target import processor
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.words import brief, counted
-from loopwright.graph.compile.build import (
-    build_work,
-    check_results,
-    import_model,
-    runs_here,
-    without_source,
-)
+from loopwright.graph.compile import build
 from loopwright.graph.compile.model import TunedModel
 from loopwright.graph.compile.vm_fallback import VmModel
 from loopwright.graph.errors import ModelError, check_sparse, check_switches
@@ -122,18 +116,18 @@ def build_model(  # noqa: PLR0913 - what users choose
             wanted = sizes or gpu_sizes(source.dims)
             read = _reader(machine, layout, word)
             return open_placed_model(whole, source, gpu, read, wanted, records, policy, check)
-        work = import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
+        work = build.import_model(model, inputs, machine, layout, numerics=numerics, sparse=sparse)
         if gpu is not None:
             check_placeable(work)
         say(f"compiling {counted(len(work.tasks), 'task')}")
-        built = build_work(work, machine, records, policy, name)
+        built = build.build_work(work, machine, records, policy, name)
         if check:
             say("comparing results")
-            built = check_results(built, machine, tuned=bool(built.records))
+            built = build.check_results(built, machine, tuned=bool(built.records))
         if gpu is None:
-            return without_source(built)
+            return build.without_source(built)
         say("timing steps on both devices")
-        placed = placed_model(without_source(built), gpu, records, policy)
+        placed = placed_model(build.without_source(built), gpu, records, policy)
         if check:
             check_placed(placed, work.source, tuned=bool(placed.cpu.records))
         return placed
@@ -169,7 +163,7 @@ def _reader(target: Target, layout: str, numerics: Numerics) -> ReadAt:
     choices: Choices = {}
 
     def read(whole: Any, given: Inputs) -> Work:
-        work = import_model(whole, given, target, layout, numerics=numerics, choices=choices)
+        work = build.import_model(whole, given, target, layout, numerics=numerics, choices=choices)
         assert isinstance(work, Work), "ONNX models are in the notation"
         return work
 
@@ -193,7 +187,7 @@ def build_open(  # noqa: PLR0913 - what users choose, and who measured
     read = _reader(target, layout, numerics)
     compiler = StepCompiler(target, numerics, records, policy, machine)
     built = build_open_model(source, read, compiler, name, tell)
-    if check and runs_here(target):
+    if check and build.runs_here(target):
         tell("comparing results")
         built = compared(built, read)
     return replace(built, source=source.for_calls())

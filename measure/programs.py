@@ -11,17 +11,8 @@ from loopwright.dsl.index import indices
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import tensor
 from loopwright.dsl.workload import Workload, tensor_bytes, workload
+from loopwright.measure import device
 from loopwright.measure.builder import Builder, Built, Task
-from loopwright.measure.device import (
-    Comparison,
-    Device,
-    DeviceError,
-    Failure,
-    Inspection,
-    Measurement,
-    Stop,
-    never,
-)
 from loopwright.measure.reference import Limits, References
 from loopwright.measure.runner import Data, Runner
 from loopwright.measure.timing import Timing, typical
@@ -35,7 +26,7 @@ BATCH = 64
 _KEPT = 256  # candidates whose code is kept, so that checks and comparisons need no builds
 
 
-class ProgramDevice(Device):
+class ProgramDevice(device.Device):
     """A device that builds candidates by a builder, and runs them by a runner.
 
     Candidates are built in parallel while nothing is timed, and run in rounds, one at a time, in a
@@ -77,7 +68,7 @@ class ProgramDevice(Device):
         (measured,) = self.measure(trivial, [config])
         failure = measured.failure or self.verify(trivial, config)
         if failure is not None:
-            raise DeviceError(
+            raise device.DeviceError(
                 f"{self.name} cannot build and run a trivial program; it needs {self.needs}"
                 f"\n{failure}\n{failure.traceback}"
             )
@@ -87,7 +78,7 @@ class ProgramDevice(Device):
         outputs = sum(tensor_bytes(t) for t in workload.outputs)
         needed = workload.min_bytes + 2 * outputs
         if needed > self._memory:
-            raise DeviceError(
+            raise device.DeviceError(
                 f"{', '.join(t.name for t in workload.outputs)} is too large to be measured here: "
                 f"its inputs and outputs, and what these are compared with, need {needed:,} bytes "
                 f"of memory, and {self._memory:,} may be used; tune a smaller workload of the "
@@ -104,8 +95,8 @@ class ProgramDevice(Device):
         self._runner.start()
 
     def measure(
-        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
-    ) -> Iterator[Measurement]:
+        self, workload: Workload, configs: Sequence[Config], stop: device.Stop = device.never
+    ) -> Iterator[device.Measurement]:
         for start in range(0, len(configs), BATCH):
             if start and stop():
                 return
@@ -113,7 +104,7 @@ class ProgramDevice(Device):
             data, found = self._candidates(workload, batch)
             timed = self._runner.measure(data, found, self._timing, stop)
             for config, built, one in zip(batch, found, timed, strict=False):
-                yield Measurement(
+                yield device.Measurement(
                     config=config,
                     seconds=one.times,
                     failure=one.failure,
@@ -127,11 +118,11 @@ class ProgramDevice(Device):
                 )
 
     def inspect(
-        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
-    ) -> list[Inspection]:
+        self, workload: Workload, configs: Sequence[Config], stop: device.Stop = device.never
+    ) -> list[device.Inspection]:
         if not self.inspects:
             return super().inspect(workload, configs, stop)
-        found: list[Inspection] = []
+        found: list[device.Inspection] = []
         for start in range(0, len(configs), BATCH):
             if start and stop():
                 break
@@ -140,16 +131,16 @@ class ProgramDevice(Device):
             read = [_with_facts(one) for one in built]
             self._remember(data.task, batch, read)
             found += (
-                Inspection(config, one.facts, one.failure, one.seconds)
+                device.Inspection(config, one.facts, one.failure, one.seconds)
                 for config, one in zip(batch, read, strict=True)
             )
         return found
 
-    def verify(self, workload: Workload, config: Config) -> Failure | None:
+    def verify(self, workload: Workload, config: Config) -> device.Failure | None:
         try:
             sketch = find_sketch(workload, self.target, config.sketch)
         except ConfigError as error:
-            return Failure("illegal", str(error))
+            return device.Failure("illegal", str(error))
         # "fast" promises nothing of features that are small beside others.
         data = self._references.fresh(workload, scaled=sketch.numerics < Numerics.FAST)
         task = replace(data.task, target=self.target_of(workload, config))
@@ -158,7 +149,9 @@ class ProgramDevice(Device):
             return built.failure
         return self._runner.run(data, built, replace(self._timing, cap=0.0), whole=True).failure
 
-    def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
+    def compare(
+        self, workload: Workload, configs: Sequence[Config], rounds: int
+    ) -> device.Comparison:
         data = self._references.of(workload)
         built = self._code(data.task, configs)
         timing = replace(self._timing, shortest=max(5e-3, self._timing.shortest), retries=3)
@@ -184,7 +177,7 @@ class ProgramDevice(Device):
             if faster:
                 samples[n], sizes[n] = samples[place], sizes[place]
         count = len(configs)
-        return Comparison(tuple(samples[:count]), tuple(sizes[:count]), found.others)
+        return device.Comparison(tuple(samples[:count]), tuple(sizes[:count]), found.others)
 
     def target_of(self, workload: Workload, config: Config) -> Target:
         kind = self._faster.get((workload.key, config), self.target.kind)

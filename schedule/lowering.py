@@ -36,35 +36,23 @@ from loopwright.schedule.program.nest import extent
 from loopwright.schedule.program.plan import FusionGroup
 from loopwright.schedule.sketch.sketch import Config, NestSketch, Sketch
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    Buffer,
-    Column,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    Tree,
-    Var,
-)
+from loopwright.schedule.tree import grammar as g
 
 
-def lower(sketch: Sketch, target: Target, configs: Config | np.ndarray[Any, Any]) -> Tree:
+def lower(sketch: Sketch, target: Target, configs: Config | np.ndarray[Any, Any]) -> g.Tree:
     """The loop tree of one config, or of a batch given as numbers of shape (configs, knobs)."""
     if isinstance(configs, Config):
         if configs.sketch != sketch.name:
             raise ConfigError(f"the config is of sketch {configs.sketch!r}, not {sketch.name!r}")
         numbers = np.array([sketch.numbers(configs)], np.int64).reshape(1, -1)
         return lower(sketch, target, numbers).row(0)
-    values: Mapping[str, tuple[Column, ...]] = sketch.columns(np.asarray(configs))
+    values: Mapping[str, tuple[g.Column, ...]] = sketch.columns(np.asarray(configs))
     if target.gpu is None:  # where an axis of one element makes other loops than one of a column
         values = {name: tuple(map(_agreed, columns)) for name, columns in values.items()}
     return lower_columns(sketch, target, values, len(configs))
 
 
-def _agreed(column: Column) -> Column:
+def _agreed(column: g.Column) -> g.Column:
     """A column as an int where all configs agree, which costs next to nothing to compute with."""
     if isinstance(column, np.ndarray) and len(column) and (column == column[0]).all():
         return int(column[0])
@@ -72,8 +60,8 @@ def _agreed(column: Column) -> Column:
 
 
 def lower_columns(
-    sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
-) -> Tree:
+    sketch: Sketch, target: Target, values: Mapping[str, tuple[g.Column, ...]], n: int
+) -> g.Tree:
     """The loop tree of a batch of n configs, given as the values of every knob."""
     if target.gpu is not None:
         known = constants_of(sketch.workload, sketch.groups)
@@ -83,12 +71,12 @@ def lower_columns(
     return _Lowering(sketch, target, values, n).tree()
 
 
-def _lower_hand(sketch: Sketch, target: Target, n: int) -> Tree:
+def _lower_hand(sketch: Sketch, target: Target, n: int) -> g.Tree:
     """The loop tree of a schedule by hand, nest after nest."""
     constants = constants_of(sketch.workload, sketch.groups)
     storage = Storage(sketch.workload, constants)
-    prepare: list[Stmt] = []
-    body: list[Stmt] = []
+    prepare: list[g.Stmt] = []
+    body: list[g.Stmt] = []
     for number, hand in enumerate(sketch.hand):
         nest = HandLowering(hand, storage, target, number, constants)
         nest.lower()
@@ -99,16 +87,16 @@ def _lower_hand(sketch: Sketch, target: Target, n: int) -> Tree:
 
 class _Lowering:
     def __init__(
-        self, sketch: Sketch, target: Target, values: Mapping[str, tuple[Column, ...]], n: int
+        self, sketch: Sketch, target: Target, values: Mapping[str, tuple[g.Column, ...]], n: int
     ) -> None:
         self.sketch, self.target, self.n = sketch, target, n
         self.values = values_of(sketch, values)
         self.constants = constants_of(sketch.workload, sketch.groups)
         self.storage = Storage(sketch.workload, self.constants)
 
-    def tree(self) -> Tree:
-        prepare: list[Stmt] = []
-        body: list[Stmt] = []
+    def tree(self) -> g.Tree:
+        prepare: list[g.Stmt] = []
+        body: list[g.Stmt] = []
         number = 0
         for group in self.sketch.groups:
             ahead = group.nests[0].out.name in self.constants
@@ -122,9 +110,9 @@ class _Lowering:
             number += len(group.nests)
         return assembled(self.n, self.sketch.workload, self.storage, prepare, body, copied)
 
-    def _pack(self, sketch: NestSketch, number: int) -> tuple[list[Stmt], list[Stmt]]:
-        prepare: list[Stmt] = []
-        body: list[Stmt] = []
+    def _pack(self, sketch: NestSketch, number: int) -> tuple[list[g.Stmt], list[g.Stmt]]:
+        prepare: list[g.Stmt] = []
+        body: list[g.Stmt] = []
         tile = dict(zip(sketch.tile, self.values[number].get("tile", ()), strict=True))
         for packed in sketch.packed:
             constant = packed.tensor.name in self.constants
@@ -140,21 +128,21 @@ class _Lowering:
         self,
         group: FusionGroup,
         sketches: Mapping[int, NestSketch],
-        outside: Mapping[Index, Linear],
+        outside: Mapping[Index, g.Linear],
         part: str,
-    ) -> list[Stmt]:
+    ) -> list[g.Stmt]:
         """The loops of a group; `sketches` are those of its nests, by number, and `outside` says
         where the loops around it stand."""
         number = next(iter(sketches))
-        rows = {axis: Var(axis.name) for axis in group.outer}
-        at = {**outside, **{axis: Linear(((var, 1),)) for axis, var in rows.items()}}
-        inner: list[Stmt] = []
+        rows = {axis: g.Var(axis.name) for axis in group.outer}
+        at = {**outside, **{axis: g.Linear(((var, 1),)) for axis, var in rows.items()}}
+        inner: list[g.Stmt] = []
         for base in group.tile_origins:
-            var = Var(f"{base.index.name}{number or ''}")
+            var = g.Var(f"{base.index.name}{number or ''}")
             begin = to_linear(base.number, at) * base.size
-            inner.append(Let(var, begin, extent(base.index) - 1))
-            at[base.index] = Linear(((var, 1),))
-        inner += [Allocate(self.storage.add_scratch(t)) for t in group.scratch]
+            inner.append(g.Let(var, begin, extent(base.index) - 1))
+            at[base.index] = g.Linear(((var, 1),))
+        inner += [g.Allocate(self.storage.add_scratch(t)) for t in group.scratch]
         left = iter(sketches.items())
         for item in group.body:
             if isinstance(item, FusionGroup):
@@ -169,15 +157,15 @@ class _Lowering:
             inner += nest.lower()
         for axis, var in reversed(rows.items()):
             kind = "serial" if outside else "parallel"
-            inner = [Loop(var, extent(axis), kind, tuple(inner))]
+            inner = [g.Loop(var, extent(axis), kind, tuple(inner))]
         return inner
 
 
-def copied(source: Buffer, target: Buffer) -> Stmt:
+def copied(source: g.Buffer, target: g.Buffer) -> g.Stmt:
     """Loops that copy a buffer."""
-    loops = [(Var(f"{target.name}.{d}"), count) for d, count in enumerate(source.shape)]
-    index = tuple(Linear(((var, 1),)) for var, _ in loops)
-    copy: Stmt = Store(target, index, Load(source, index))
-    for var, count in reversed(loops or [(Var(target.name), 1)]):
-        copy = Loop(var, count, "serial", (copy,))
+    loops = [(g.Var(f"{target.name}.{d}"), count) for d, count in enumerate(source.shape)]
+    index = tuple(g.Linear(((var, 1),)) for var, _ in loops)
+    copy: g.Stmt = g.Store(target, index, g.Load(source, index))
+    for var, count in reversed(loops or [(g.Var(target.name), 1)]):
+        copy = g.Loop(var, count, "serial", (copy,))
     return copy

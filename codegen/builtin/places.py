@@ -10,12 +10,7 @@ from dataclasses import dataclass, field
 
 from loopwright.codegen.builtin.code import FRAME, Place, Uncovered, VectorSet
 from loopwright.codegen.builtin.homes import Homes
-from loopwright.codegen.builtin.subscripts import (
-    MOST,
-    Parts,
-    Subscripts,
-    value_range,
-)
+from loopwright.codegen.builtin.subscripts import MOST, Parts, Subscripts, value_range
 from loopwright.codegen.builtin.vectors import Vectors
 from loopwright.schedule.tree.grammar import Load, Prefetch, Store, Term, Var, flat
 

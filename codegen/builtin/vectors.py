@@ -108,35 +108,26 @@ class Vectors:
         """A number of 32 bits in all lanes."""
         if bits and (home := self._home_of(bits)) is not None:
             return home
-        key = (bits, lanes)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._new()
-            if bits:
-                where = (x86.RIP, bits)
-                self._operations.append(["load", "vbroadcastss", lanes, found, where, ""])
-            else:
-                self._operations.append(["zero", "vxorps", lanes, found, None, ""])
-        return found
+        if not bits:
+            return self._once((bits, lanes), "zero", "vxorps", lanes, None)
+        return self._once((bits, lanes), "load", "vbroadcastss", lanes, (x86.RIP, bits))
 
     def pattern(self, values: tuple[int, ...]) -> Value:
         """A vector of integers that is known."""
-        key = ("pattern", values)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._new()
-            data = struct.pack(f"<{len(values)}i", *values)
-            where = (x86.RIP, data)
-            self._operations.append(["load", _LOADS[len(values)], len(values), found, where, ""])
-        return found
+        lanes = len(values)
+        where = x86.RIP, struct.pack(f"<{lanes}i", *values)
+        return self._once(("pattern", values), "load", _LOADS[lanes], lanes, where)
 
     def first(self, count: int) -> Value:
         """A mask of so many lanes."""
-        key = ("first", count)
+        return self._once(("first", count), "load", "kmovw", 1, (x86.RIP, (1 << count) - 1))
+
+    def _once(self, key: object, kind: str, name: str, lanes: int, where: object) -> Value:
+        """What an operation makes of a known number, made once in a block."""
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._new()
-            self._operations.append(["load", "kmovw", 1, found, (x86.RIP, (1 << count) - 1), ""])
+            self._operations.append([kind, name, lanes, found, where, ""])
         return found
 
     def spread(self, number: int, lanes: int) -> Value:

@@ -8,29 +8,20 @@ from collections.abc import Sequence
 from ctypes import c_double, c_int32, c_uint64
 from typing import Any
 
+from loopwright.codegen.devices import cuda_driver as driver
 from loopwright.codegen.devices.code import GpuCode, Plan
-from loopwright.codegen.devices.cuda_driver import (
-    MAIN,
-    PREPARE,
-    CLaunch,
-    CLibrary,
-    CPlan,
-    Launcher,
-    facts,
-    own_launcher,
-)
 from loopwright.codegen.devices.device import DeviceProgram
 from loopwright.codegen.library import arrays
 from loopwright.codegen.library.arrays import Array
 
-_NUMBERS = {"main": MAIN, "prepare": PREPARE}
+_NUMBERS = {"main": driver.MAIN, "prepare": driver.PREPARE}
 _MIB = 1 << 20
 
 
 class CudaMemory:
     """A block of the GPU's memory, freed with this object."""
 
-    def __init__(self, launcher: Launcher, device: int, nbytes: int) -> None:
+    def __init__(self, launcher: driver.Launcher, device: int, nbytes: int) -> None:
         """Raises `LibraryError` where there is no such block left."""
         pointer = c_uint64()
         launcher.check(launcher.table.allocate(device, nbytes, ctypes.byref(pointer)))
@@ -41,10 +32,12 @@ class CudaMemory:
 class CudaProgram(DeviceProgram):
     """The kernels of a cubin or fat binary on one GPU."""
 
-    def __init__(self, code: GpuCode, launcher: Launcher | None = None, device: int = 0) -> None:
+    def __init__(
+        self, code: GpuCode, launcher: driver.Launcher | None = None, device: int = 0
+    ) -> None:
         """A program of the kernels of an exported library's `launcher`, or else of `code`."""
         self.code, self._device = code, device
-        self._launcher = launcher or own_launcher()
+        self._launcher = launcher or driver.own_launcher()
         if launcher is None:
             self._library, self._keep = _library_of(code)
             self._pointer = ctypes.pointer(self._library)
@@ -99,7 +92,7 @@ class CudaProgram(DeviceProgram):
         return seconds.value
 
     def flush(self) -> None:
-        size = max(2 * facts(self._device).l2_bytes, 64 * _MIB)
+        size = max(2 * driver.facts(self._device).l2_bytes, 64 * _MIB)
         if self._eraser is None:
             self._eraser = self.allocate(size)
         self._check(self._launcher.table.erase(self._device, self._eraser.address, size))
@@ -125,18 +118,18 @@ def _pointers(arguments: Sequence[Any]) -> Any:
     return (c_uint64 * len(arguments))(*map(_address, arguments))
 
 
-def _library_of(code: GpuCode) -> tuple[CLibrary, list[Any]]:
+def _library_of(code: GpuCode) -> tuple[driver.CLibrary, list[Any]]:
     """The launcher's description of a library, and what it points to."""
     keep: list[Any] = []
-    made = CLibrary()
+    made = driver.CLibrary()
     made.image = code.image
     for name, plan in code.functions.items():
         made.functions[_NUMBERS[name]] = _plan(plan, keep)
     return made, keep
 
 
-def _plan(plan: Plan, keep: list[Any]) -> CPlan:
-    launches = (CLaunch * max(len(plan.launches), 1))()
+def _plan(plan: Plan, keep: list[Any]) -> driver.CPlan:
+    launches = (driver.CLaunch * max(len(plan.launches), 1))()
     for made, launch in zip(launches, plan.launches):
         numbers = (c_int32 * max(len(launch.arguments), 1))(*launch.arguments)
         keep.append(numbers)
@@ -145,4 +138,4 @@ def _plan(plan: Plan, keep: list[Any]) -> CPlan:
         made.count, made.arguments = len(launch.arguments), numbers
     sizes = (c_uint64 * max(len(plan.workspaces), 1))(*plan.workspaces)
     keep += [launches, sizes]
-    return CPlan(plan.pointers, len(plan.launches), len(plan.workspaces), launches, sizes)
+    return driver.CPlan(plan.pointers, len(plan.launches), len(plan.workspaces), launches, sizes)

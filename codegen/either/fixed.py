@@ -49,17 +49,14 @@ class Either:
     def _repr_html_(self) -> str:
         return html_table("Either", {name: str(total) for name, total in self._sums.items()})
 
-    def _choose(self, inputs: Sequence[Any]) -> str:
-        return "gpu" if any(map(foreign.on_gpu, inputs)) else self._on_host
-
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Computes on the device that is predicted to be faster; see `Library.__call__`."""
         if named or len(inputs) != len(self._names):
             signature = self.cpu._shown
             inputs, out = calls.told_apart(inputs, named, out, self._names, signature)
         outputs = out if isinstance(out, (tuple, list)) else (out,)
-        chosen = self._choose((*inputs, *outputs))
-        return (self.gpu if chosen == "gpu" else self.cpu)(*inputs, out=out)
+        there = self._on_host == "gpu" or any(map(foreign.on_gpu, (*inputs, *outputs)))
+        return (self.gpu if there else self.cpu)(*inputs, out=out)
 
     def explain(self, /, *inputs: Any, **named: Any) -> DeviceChoice:
         """Device that a call would run on, with the sums; nothing runs. Raises `ShapeError`."""

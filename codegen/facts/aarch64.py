@@ -7,18 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from loopwright.codegen.facts.instruction import (
-    BRANCH,
-    BY_FRAME,
-    BY_STACK,
-    END,
-    JUMP,
-    LOAD,
-    PLAIN,
-    STORE,
-    Instruction,
-    Reader,
-)
+from loopwright.codegen.facts.instruction import Instruction, Reader, Use, Way
 
 _STACK, _FRAME = 31, 29
 _WIDTHS = (1, 2, 4, 8, 16)
@@ -33,10 +22,10 @@ def decode(code: bytes, at: int) -> Instruction | None:
     if kind in (10, 11):
         return _branch(word, at)
     if kind & 5 == 4:
-        return end, PLAIN, 0, *_memory(word)
+        return end, Way.PLAIN, 0, *_memory(word)
     if kind & 7 == 7:
-        return end, PLAIN, 0, *_vectors(word), 0
-    return (end, PLAIN, 0, 0, 0, 0) if kind in (8, 9) or kind & 7 == 5 else None
+        return end, Way.PLAIN, 0, *_vectors(word), 0
+    return (end, Way.PLAIN, 0, 0, 0, 0) if kind in (8, 9) or kind & 7 == 5 else None
 
 
 def _branch(word: int, at: int) -> Instruction | None:
@@ -44,15 +33,15 @@ def _branch(word: int, at: int) -> Instruction | None:
     end = at + 4
     if word & 0x7C000000 == 0x14000000:  # B, BL
         target = at + 4 * _signed(word, 0, 26)
-        return end, PLAIN if word >> 31 else JUMP, target, 0, 0, 0
+        return end, Way.PLAIN if word >> 31 else Way.JUMP, target, 0, 0, 0
     if word & 0xFF000010 == 0x54000000 or word & 0x7E000000 == 0x34000000:  # B.cond, CBZ
-        return end, BRANCH, at + 4 * _signed(word, 5, 19), 0, 0, 0
+        return end, Way.BRANCH, at + 4 * _signed(word, 5, 19), 0, 0, 0
     if word & 0x7E000000 == 0x36000000:  # TBZ
-        return end, BRANCH, at + 4 * _signed(word, 5, 14), 0, 0, 0
+        return end, Way.BRANCH, at + 4 * _signed(word, 5, 14), 0, 0, 0
     if word & 0xFFFFFC1F == 0xD61F0000:  # BR, to where data say
         return None
     ends = word & 0xFFFFFC1F == 0xD65F0000 or word & 0xFFE0001F == 0xD4200000  # RET, BRK
-    return end, END if ends else PLAIN, 0, 0, 0, 0
+    return end, Way.END if ends else Way.PLAIN, 0, 0, 0, 0
 
 
 def _memory(word: int) -> tuple[int, int, int]:
@@ -60,12 +49,12 @@ def _memory(word: int) -> tuple[int, int, int]:
     vector, base = word >> 26 & 1, word >> 5 & 31
     if word & 0x3B000000 == 0x18000000:  # of a constant behind the code
         prefetch = word >> 30 == 3 and not vector
-        return (4 << (word >> 30) if vector else 0), 0, 0 if prefetch else LOAD
+        return (4 << (word >> 30) if vector else 0), 0, 0 if prefetch else Use.LOAD
     if word >> 27 & 7 == 5:  # LDP, STP
         width = 4 << (word >> 30) if vector else 0
         loads, fixed = bool(word >> 22 & 1), True
     elif word & 0xBE000000 == 0x0C000000:  # LD1, ST1 and like
-        return (16 if word >> 30 & 1 else 8), 0, LOAD if word >> 22 & 1 else STORE
+        return (16 if word >> 30 & 1 else 8), 0, Use.LOAD if word >> 22 & 1 else Use.STORE
     else:
         size, opc = word >> 30, word >> 22 & 3
         width = _WIDTHS[4 if opc & 2 else size] if vector else 0
@@ -73,9 +62,9 @@ def _memory(word: int) -> tuple[int, int, int]:
         if not vector and size == 3 and opc == 2:
             return 0, 0, 0  # PRFM
         fixed = bool(word >> 24 & 1) or not word >> 21 & 1  # no register is added
-    access = LOAD if loads else STORE
+    access = Use.LOAD if loads else Use.STORE
     if fixed and base in (_STACK, _FRAME):
-        access |= BY_STACK if base == _STACK else BY_FRAME
+        access |= Use.BY_STACK if base == _STACK else Use.BY_FRAME
     return width, 0, access
 
 

@@ -7,18 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from loopwright.codegen.facts.instruction import (
-    BRANCH,
-    BY_FRAME,
-    BY_STACK,
-    END,
-    JUMP,
-    LOAD,
-    PLAIN,
-    STORE,
-    Instruction,
-    Reader,
-)
+from loopwright.codegen.facts.instruction import Instruction, Reader, Use, Way
 
 _LEAST = 16
 """Bytes below which what is between functions is padding."""
@@ -70,18 +59,18 @@ def read_function(
                 return None
             known[at] = found
             behind, goes, target, *_ = found
-            if goes == PLAIN:
+            if goes == Way.PLAIN:
                 at = behind
                 continue
-            if goes == END or (goes == JUMP and behind - 4 in outside):
+            if goes == Way.END or (goes == Way.JUMP and behind - 4 in outside):
                 break
             if begin <= target <= at:
                 back[target] = max(back.get(target, 0), at)
-            if goes == BRANCH:
+            if goes == Way.BRANCH:
                 waiting.append(target)
-            at = target if goes == JUMP else behind
+            at = target if goes == Way.JUMP else behind
     pointer = reader.has_frame_pointer(code, begin, end, known)
-    frame = BY_STACK | (BY_FRAME if pointer else 0)
+    frame = Use.BY_STACK | (Use.BY_FRAME if pointer else 0)
     places = sorted(known)
     whole = _counted([known[at] for at in places], places, frame)
     loops = []
@@ -121,17 +110,17 @@ def _counted(run: list[Instruction], places: list[int], frame: int) -> Run:
             if width > widest:
                 widest = width
         if access:
-            moves[access & (LOAD | STORE) | (_OWN if access & frame else 0)] += 1
+            moves[access & (Use.LOAD | Use.STORE) | (_OWN if access & frame else 0)] += 1
     return Run(
         len(run),
         size,
         widest,
         vectors,
         fused,
-        moves[LOAD],
-        moves[STORE],
-        moves[STORE | _OWN],
-        moves[LOAD | _OWN],
+        moves[Use.LOAD],
+        moves[Use.STORE],
+        moves[Use.STORE | _OWN],
+        moves[Use.LOAD | _OWN],
     )
 
 

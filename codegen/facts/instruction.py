@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-PLAIN, BRANCH, JUMP, END = range(4)
-"""Ways of an instruction: on; on or to a target; to a target; out of the function."""
-LOAD, STORE, BY_STACK, BY_FRAME = 1, 2, 4, 8
-"""Uses of memory: a read, a write; by the stack pointer and a constant, or by the register that
-may be a frame pointer."""
+
+class Way:
+    """Ways of an instruction: on; on or to a target; to a target; out of the function."""
+
+    PLAIN, BRANCH, JUMP, END = range(4)
+
+
+class Use:
+    """Uses of memory: a read, a write; by the stack pointer and a constant, or by the register
+    that may be a frame pointer."""
+
+    LOAD, STORE, BY_STACK, BY_FRAME = 1, 2, 4, 8
+
 
 Instruction = tuple[int, int, int, int, int, int]
 """The place behind it; where it goes; the target; bytes of its vectors, 0 of other instructions;

@@ -8,18 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection
 
-from loopwright.codegen.facts.instruction import (
-    BRANCH,
-    BY_FRAME,
-    BY_STACK,
-    END,
-    JUMP,
-    LOAD,
-    PLAIN,
-    STORE,
-    Instruction,
-    Reader,
-)
+from loopwright.codegen.facts.instruction import Instruction, Reader, Use, Way
 
 _FRAMES = ((b"\x48\x83\xec", 1), (b"\x48\x81\xec", 4), (b"\x48\x83\xc4", 1))
 """SUB RSP, n and ADD RSP, -n: their beginnings, and bytes of the number."""
@@ -108,31 +97,31 @@ def _decode(code: bytes, at: int) -> Instruction | None:
             access = _of_numbers(op, modrm >> 3 & 7, access)
         if op == 0xFF and modrm >> 3 & 7 in (4, 5):
             return None  # a jump to where data say
-        return end, PLAIN, 0, 0, 0, access
+        return end, Way.PLAIN, 0, 0, 0, access
     return _without(code, at, op, narrow, bool(rex & 8))
 
 
 def _without(code: bytes, at: int, op: int, narrow: bool, wide: bool) -> Instruction | None:
     """An instruction of one byte, but for numbers behind it."""
     if 0x70 <= op < 0x80 or 0xE0 <= op < 0xE4:
-        return at + 1, BRANCH, at + 1 + _signed(code[at]), 0, 0, 0
+        return at + 1, Way.BRANCH, at + 1 + _signed(code[at]), 0, 0, 0
     if op == 0xEB:
-        return at + 1, JUMP, at + 1 + _signed(code[at]), 0, 0, 0
+        return at + 1, Way.JUMP, at + 1 + _signed(code[at]), 0, 0, 0
     if op in (0xE8, 0xE9):
         end = _behind(code, at, 4)
         target = end + int.from_bytes(code[at:end], "little", signed=True)
-        return end, JUMP if op == 0xE9 else PLAIN, target, 0, 0, 0
+        return end, Way.JUMP if op == 0xE9 else Way.PLAIN, target, 0, 0, 0
     if op in (0xC2, 0xC3, 0xCC, 0xF4):
-        return at + 2 * (op == 0xC2), END, 0, 0, 0, 0
+        return at + 2 * (op == 0xC2), Way.END, 0, 0, 0, 0
     if op in _BYTE:
-        return _behind(code, at, 1), PLAIN, 0, 0, 0, 0
+        return _behind(code, at, 1), Way.PLAIN, 0, 0, 0, 0
     if op in _WORD:
-        return _behind(code, at, 2 if narrow else 4), PLAIN, 0, 0, 0, 0
+        return _behind(code, at, 2 if narrow else 4), Way.PLAIN, 0, 0, 0, 0
     if 0xB8 <= op < 0xC0:
-        return _behind(code, at, 8 if wide else 2 if narrow else 4), PLAIN, 0, 0, 0, 0
+        return _behind(code, at, 8 if wide else 2 if narrow else 4), Way.PLAIN, 0, 0, 0, 0
     if 0x50 <= op < 0x60 or 0x90 <= op < 0xA0 or 0xA4 <= op < 0xB0 or 0xF5 <= op < 0xFE:
-        return at, PLAIN, 0, 0, 0, 0
-    return (at, PLAIN, 0, 0, 0, 0) if op == 0xC9 else None
+        return at, Way.PLAIN, 0, 0, 0, 0
+    return (at, Way.PLAIN, 0, 0, 0, 0) if op == 0xC9 else None
 
 
 def _escaped(code: bytes, at: int, prefix: int, rex: int) -> Instruction | None:
@@ -141,11 +130,11 @@ def _escaped(code: bytes, at: int, prefix: int, rex: int) -> Instruction | None:
     at += 1
     if 0x80 <= op < 0x90:
         end = _behind(code, at, 4)
-        return end, BRANCH, end + int.from_bytes(code[at:end], "little", signed=True), 0, 0, 0
+        return end, Way.BRANCH, end + int.from_bytes(code[at:end], "little", signed=True), 0, 0, 0
     if op == 0x0B:
-        return at, END, 0, 0, 0, 0
+        return at, Way.END, 0, 0, 0, 0
     if op in _NO_OPERAND_0F:
-        return at, PLAIN, 0, 0, 0, 0
+        return at, Way.PLAIN, 0, 0, 0, 0
     table = {0x38: 2, 0x3A: 3}.get(op, 1)
     if table > 1:
         op = code[at]
@@ -156,11 +145,11 @@ def _escaped(code: bytes, at: int, prefix: int, rex: int) -> Instruction | None:
     if table == 1 and op not in _SSE:
         stores = 0x90 <= op < 0xA0 or op in (0xB0, 0xB1, 0xC0, 0xC1)
         access = 0 if op in _HINTS_0F else _moved(access, stores)
-        return end, PLAIN, 0, 0, 0, access
+        return end, Way.PLAIN, 0, 0, 0, access
     stores = op in _VECTOR_STORES[table] or (table == 1 and op == 0x7E and prefix != 0xF3)
     scalar = prefix in (0xF2, 0xF3) and table == 1
     width = (8 if prefix == 0xF2 else 4) if scalar else 16
-    return end, PLAIN, 0, width, 0, _moved(access, stores)
+    return end, Way.PLAIN, 0, width, 0, _moved(access, stores)
 
 
 def _vex(code: bytes, at: int, op: int) -> Instruction | None:
@@ -171,11 +160,11 @@ def _vex(code: bytes, at: int, op: int) -> Instruction | None:
     behind, width, fused, stores, rex = form
     at += size
     if behind < 0:  # VZEROUPPER
-        return at, PLAIN, 0, 0, 0, 0
+        return at, Way.PLAIN, 0, 0, 0, 0
     end, access = _operand(code, at, rex)
     if stores and access:
-        access ^= LOAD | STORE
-    return end + behind, PLAIN, 0, width, fused, access
+        access ^= Use.LOAD | Use.STORE
+    return end + behind, Way.PLAIN, 0, width, fused, access
 
 
 @functools.cache
@@ -218,18 +207,18 @@ def _operand(code: bytes, at: int, rex: int) -> tuple[int, int]:
     if modrm >= 0xC0:
         return at + 1, 0
     mode, base = modrm >> 6, modrm & 7
-    end, access = at + _SIZES[mode], LOAD
+    end, access = at + _SIZES[mode], Use.LOAD
     if base == 4:
         sib = code[at + 1]
         base = sib & 7
         end += 5 if base == 5 and not mode else 1
         if base == 4 and not rex & 1 and sib >> 3 & 7 == 4 and not rex & 2:
-            access |= BY_STACK
+            access |= Use.BY_STACK
     elif base == 5:
         if not mode:
             end += 4  # behind RIP
         elif not rex & 1:
-            access |= BY_FRAME
+            access |= Use.BY_FRAME
     if end > len(code):
         raise IndexError
     return end, access
@@ -245,7 +234,7 @@ def _of_numbers(op: int, register: int, access: int) -> int:
 
 
 def _moved(access: int, stores: bool) -> int:
-    return access ^ (LOAD | STORE) if stores and access else access
+    return access ^ (Use.LOAD | Use.STORE) if stores and access else access
 
 
 def _behind(code: bytes, at: int, count: int) -> int:

@@ -99,7 +99,8 @@ def _function(
 
 def _text(name: str, function: Any, kind: str) -> str:
     """Source of a kernel by TVM's code generator, without the head that it puts before."""
-    target = _tvm_target(kind)
+    # The architecture makes no difference to the text that we let TVM write.
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if kind == "cuda" else kind)
     function = function.with_attr("target", target).with_attr("calling_conv", _DEVICE_KERNEL)
     function = function.with_attr("tirx.is_global_func", True)
     if kind == "cuda":
@@ -137,11 +138,6 @@ def _leave_to_us() -> None:
         return code.encode() if _WRITES.get() else compile_theirs(code)
 
     tvm_ffi.register_global_func(_COMPILE, compile_others, override=True)
-
-
-def _tvm_target(kind: str) -> Any:
-    # The architecture makes no difference to the text that we let TVM write.
-    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if kind == "cuda" else kind)
 
 
 def _with_const(text: str, kernel: str, written: list[bool]) -> str:

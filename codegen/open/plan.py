@@ -10,20 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from loopwright.codegen.library import plan as fixed
 from loopwright.codegen.library.binary import DTYPE_CODES, bits
-from loopwright.codegen.library.plan import (
-    ALIGNMENT,
-    ARENA,
-    ARGUMENTS,
-    WEIGHTS,
-    Limit,
-    Place,
-    Planned,
-    PlannedCall,
-    PlannedCopy,
-    entries,
-    loops,
-)
 from loopwright.codegen.library.signature import Parameter
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.rule import Rule
@@ -53,9 +41,9 @@ class OpenPlan:
     in turn; `limits` are of arguments that index, numbered behind the array of sizes."""
 
     dims: tuple[Dim, ...]
-    calls: tuple[Planned, ...]
+    calls: tuple[fixed.Planned, ...]
     slots: tuple[tuple[Number, ...], ...]
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[fixed.Limit, ...] = ()
 
 
 def c_source(plans: Sequence[OpenPlan], arguments: int) -> str:
@@ -63,8 +51,8 @@ def c_source(plans: Sequence[OpenPlan], arguments: int) -> str:
     kernels = {
         name: None
         for plan in plans
-        for call in entries(plan.calls)
-        if isinstance(call, PlannedCall)
+        for call in fixed.entries(plan.calls)
+        if isinstance(call, fixed.PlannedCall)
         for name in call.kernel.names
     }
     declared = "\n".join(f"LW_HIDDEN extern lw_kernel __tvm_ffi_{name};" for name in kernels)
@@ -89,9 +77,9 @@ class _PlanSource:
         steps: list[str] = []
         copied: list[str] = ["0"]
         first: dict[OpenKernel, tuple[int, int, int]] = {}
-        for call in entries(self.plan.calls):
+        for call in fixed.entries(self.plan.calls):
             at = len(used)
-            if isinstance(call, PlannedCopy):
+            if isinstance(call, fixed.PlannedCopy):
                 used += [self.place(call.source), self.place(call.target)]
                 steps.append(f"{{0, 0, 0, 0, 0, {at}, {len(copied)}}}")
                 copied.append(expression(call.nbytes))
@@ -115,7 +103,7 @@ class _PlanSource:
             used=_rows(used, "0"),
             steps=_rows(steps, "{0}"),
             loops=_rows(
-                [f"{{{stop}, {expression(n)}}}" for stop, n in loops(self.plan.calls)], "{0}"
+                [f"{{{stop}, {expression(n)}}}" for stop, n in fixed.loops(self.plan.calls)], "{0}"
             ),
             arguments=1 + self.arguments,
             sizes="".join(
@@ -138,10 +126,13 @@ class _PlanSource:
             most = f"lw_most({most}, {nbytes})" if most else nbytes
         return f"  const int64_t slot{number} = at;\n  at += lw_lines({most});\n"
 
-    def place(self, place: Place) -> str:
+    def place(self, place: fixed.Place) -> str:
         """The number of a place, as C."""
-        base = {ARENA: f"arena + slot{place.slot}", WEIGHTS: f"(char *)(uintptr_t){SYMBOL}"}.get(
-            place.space, f"*(char **)arguments[{place.space - ARGUMENTS + 1}].value.pointer"
+        base = {
+            fixed.ARENA: f"arena + slot{place.slot}",
+            fixed.WEIGHTS: f"(char *)(uintptr_t){SYMBOL}",
+        }.get(
+            place.space, f"*(char **)arguments[{place.space - fixed.ARGUMENTS + 1}].value.pointer"
         )
         moves = f"{expression(place.stride)}, {place.several}"
         text = f"{{{base} + {expression(place.offset)}, {moves}}}"
@@ -206,7 +197,7 @@ extern const char *const {{symbol}} __attribute__((visibility("hidden")));
 
 {{functions}}static inline int64_t lw_most(int64_t a, int64_t b) {{{{ return a > b ? a : b; }}}}
 static inline int64_t lw_lines(int64_t bytes) {{{{
-  return (bytes + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT};
+  return (bytes + {fixed.ALIGNMENT - 1}) / {fixed.ALIGNMENT} * {fixed.ALIGNMENT};
 }}}}
 
 static int64_t now(void) {{{{

@@ -18,18 +18,8 @@ from loopwright.codegen.tir.bindings import Bind, dtype_of
 from loopwright.codegen.tir.convert import convert, of_bfloat16, to_bfloat16
 from loopwright.codegen.tir.elementary import Functions
 from loopwright.codegen.tir.indices import expression
+from loopwright.dsl import expr as e
 from loopwright.dsl.dtypes import HALVES, is_float, is_unsigned, numpy_dtype
-from loopwright.dsl.expr import (
-    COMPARISONS,
-    SHIFTS,
-    Binary,
-    Cast,
-    Const,
-    Expr,
-    Gather,
-    Select,
-    Unary,
-)
 from loopwright.dsl.traversal import children, walk
 from loopwright.schedule.tree.grammar import Buffer, Column, Linear, Load, Position
 
@@ -110,50 +100,50 @@ class ValueEmitter:
         """An operator of two values of one type."""
         return _BINARY[op](*parts)
 
-    def constant(self, x: Const) -> Any:
+    def constant(self, x: e.Const) -> Any:
         """A constant, in the type that it is computed in."""
         return _const(x)
 
     # ---- what they mean, which is the same everywhere ----
 
-    def stored(self, x: Expr, dtype: str, bind: Bind) -> Any:
+    def stored(self, x: e.Expr, dtype: str, bind: Bind) -> Any:
         """A value as its buffer holds it; `bind` names what is used more than once."""
         if isinstance(x, Load) and x.dtype == dtype:
             return self._element(x)
-        if isinstance(x, Gather) and x.dtype == dtype:
+        if isinstance(x, e.Gather) and x.dtype == dtype:
             return self._gathered(x, bind)
         value = self._emit(x, bind)
         if dtype == "bool":
             return tirx.Cast("uint8", value)
         return self.to_half(value, dtype, bind) if dtype in HALVES else value
 
-    def _emit(self, x: Expr, bind: Bind) -> Any:
+    def _emit(self, x: e.Expr, bind: Bind) -> Any:
         """A value in the type that it is computed in: float32 for the halves."""
-        if isinstance(x, Const):
+        if isinstance(x, e.Const):
             return self.constant(x)
         if isinstance(x, Load):
             return self._loaded(self._element(x), x.dtype)
         if isinstance(x, Position):
             value = self.linear(x.value)
             return tirx.IntImm("int32", value) if isinstance(value, int) else value
-        if isinstance(x, Gather):
+        if isinstance(x, e.Gather):
             return self._loaded(self._gathered(x, bind), x.dtype)
         parts = [self._emit(child, bind) for child in children(x)]
-        if isinstance(x, Select):
+        if isinstance(x, e.Select):
             return self.choose(*parts)
-        if isinstance(x, Cast):
+        if isinstance(x, e.Cast):
             return self._cast(parts[0], x.x.dtype, x.type, bind)
-        if isinstance(x, Unary):
+        if isinstance(x, e.Unary):
             return self._rounded(self._unary(x.op, parts[0], x.dtype, bind), x.dtype, bind)
-        assert isinstance(x, Binary), x
-        if x.op in COMPARISONS and x.x.dtype == "bool":
+        assert isinstance(x, e.Binary), x
+        if x.op in e.COMPARISONS and x.x.dtype == "bool":
             parts = [tirx.Cast("uint8", part) for part in parts]
         if x.op in ("min", "max"):
             return self._extreme(x, parts, bind)
         value = self._binary(x, parts, bind)
         return value if x.dtype == "bool" else self._rounded(value, x.dtype, bind)
 
-    def _extreme(self, x: Binary, parts: list[Any], bind: Bind) -> Any:
+    def _extreme(self, x: e.Binary, parts: list[Any], bind: Bind) -> Any:
         """The lesser or greater of two values, NaN if one of them is.
 
         `binary` gives its first value where a comparison fails: NaN there comes through in one
@@ -168,7 +158,7 @@ class ValueEmitter:
         either = self.binary(x.op, [other, one], bind)
         return self.choose(tirx.EQ(one, one), either, one)
 
-    def _binary(self, x: Binary, parts: list[Any], bind: Bind) -> Any:
+    def _binary(self, x: e.Binary, parts: list[Any], bind: Bind) -> Any:
         """An operator or a function; not yet rounded to a half."""
         if is_float(x.dtype):
             if x.op in ("floordiv", "mod"):
@@ -181,7 +171,7 @@ class ValueEmitter:
             return integers.divided(x.op, bind(parts[0]), parts[1], self.choose, bind)
         elif x.op in _BITWISE and x.dtype != "bool":
             return _BITWISE[x.op](*parts)
-        elif x.op in SHIFTS:
+        elif x.op in e.SHIFTS:
             return integers.shifted(x.op, parts[0], parts[1], self.choose, bind)
         elif x.op == "pow":
             return integers.power(parts[0], parts[1], self.natural_power, self.choose, bind)
@@ -237,7 +227,7 @@ class ValueEmitter:
             return tirx.NE(value, tirx.IntImm("uint8", 0))
         return self.of_half(value, dtype) if dtype in HALVES else value
 
-    def _gathered(self, x: Gather, bind: Bind) -> Any:
+    def _gathered(self, x: e.Gather, bind: Bind) -> Any:
         """An element of a buffer at places that elements name, as the buffer holds it."""
         table = x.table
         step: Column = 1
@@ -253,7 +243,7 @@ class ValueEmitter:
         found = self.linear(Linear((), value))
         return tirx.IntImm(dtype, found) if isinstance(found, int) else tirx.Cast(dtype, found)
 
-    def _place(self, named: Expr, size: Column, bind: Bind) -> Any:
+    def _place(self, named: e.Expr, size: Column, bind: Bind) -> Any:
         """A subscript that an element names, inside of an axis."""
         # A name would be kept for each lane. Without one, TVM sees where all lanes have the same
         # subscript, and loads neighbours as a vector.
@@ -287,16 +277,16 @@ class ValueEmitter:
         return self.of_half(bind(half) if dtype == "bfloat16" else half, dtype)
 
 
-def _may_be_nan(x: Expr) -> bool:
-    if isinstance(x, Const):
+def _may_be_nan(x: e.Expr) -> bool:
+    if isinstance(x, e.Const):
         return isinstance(x.value, float) and math.isnan(x.value)
-    if isinstance(x, Binary) and x.op in ("min", "max"):
+    if isinstance(x, e.Binary) and x.op in ("min", "max"):
         return _may_be_nan(x.x) or _may_be_nan(x.y)
-    exact = isinstance(x, Cast) and not is_float(x.x.dtype)
+    exact = isinstance(x, e.Cast) and not is_float(x.x.dtype)
     return is_float(x.dtype) and not exact
 
 
-def by_bits(x: Const, function: str) -> Any:
+def by_bits(x: e.Const, function: str) -> Any:
     """A constant as a call of `function`_float or `function`_double with its bits, where seven
     digits, which is what TVM writes, do not say it; None for others."""
     if not is_float(x.type):
@@ -315,13 +305,13 @@ def _bits(value: float, dtype: str) -> int:
         return int(np.array(value, dtype).view("int64" if dtype == "float64" else "int32"))
 
 
-def _of_type(x: Const) -> float:
+def _of_type(x: e.Const) -> float:
     """A floating constant as its type has it: TVM takes no number that is too large for it."""
     with np.errstate(over="ignore"):
         return float(np.asarray(x.value, numpy_dtype(x.type)))
 
 
-def _const(x: Const) -> Any:
+def _const(x: e.Const) -> Any:
     dtype = "float32" if x.type in HALVES else x.type
     if dtype == "bool":
         return tirx.IntImm("bool", int(x.value))

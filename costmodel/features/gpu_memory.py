@@ -24,7 +24,7 @@ import numpy as np
 
 from loopwright.costmodel.features.batch_arithmetic import Real, least, most, only, real, where
 from loopwright.schedule.tree import grammar as g
-from loopwright.schedule.tree.parts import nested
+from loopwright.schedule.tree.parts import nested, value_of
 
 LANES = 32
 SECTOR, BANKS = 32.0, 128.0  # bytes of a sector, and of one word of every bank
@@ -88,14 +88,7 @@ class Warp:
 
     def value(self, value: g.Linear) -> Any:
         """Value of an index expression in every lane."""
-        total: Any = value.const
-        for term, coefficient in value.terms:
-            if isinstance(term, g.Var):
-                total = total + self.known.get(term, 0) * coefficient
-            else:
-                divide = np.floor_divide if isinstance(term, g.Quotient) else np.remainder
-                total = total + divide(self.value(term.value), term.divisor) * coefficient
-        return total
+        return value_of(value, lambda var: self.known.get(var, 0))
 
 
 def apart(numbers: Any) -> list[Real]:

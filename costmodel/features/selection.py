@@ -32,6 +32,7 @@ from loopwright.dsl.expr import Cast, Expr, Gather, Select, Unary
 from loopwright.dsl.traversal import walk
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree import grammar as g
+from loopwright.schedule.tree.parts import value_of
 
 ARRAYS = 9
 """Arrays that have a number of their own, each way; the last one has the sum of the rest."""
@@ -199,10 +200,8 @@ class _Count:
 
     def _value_at(self, value: g.Linear, at: Mapping[g.Var, Any]) -> Any:
         """Value of an index expression; variables that are not told of are 0."""
-        return value.const + sum(c * self._term(term, at) for term, c in value.terms)
 
-    def _term(self, term: g.Term, at: Mapping[g.Var, Any]) -> Any:
-        if isinstance(term, g.Var):
-            return self._value_at(self.lets[term], at) if term in self.lets else at.get(term, 0)
-        inner = self._value_at(term.value, at)
-        return inner // term.divisor if isinstance(term, g.Quotient) else inner % term.divisor
+        def known(var: g.Var) -> Any:
+            return self._value_at(self.lets[var], at) if var in self.lets else at.get(var, 0)
+
+        return value_of(value, known)

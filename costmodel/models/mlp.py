@@ -12,7 +12,6 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -118,11 +117,10 @@ class MLP(Residual):
         return _Nets(scale, list(nets))
 
 
-def _one_thread() -> AbstractContextManager[object]:
+def _one_thread() -> Any:
     """Multiply matrices with one thread within. Products are small: threads would wait for each
     other, and spin for a while after each product, where a search has other work."""
-    limit: AbstractContextManager[object] = _controller().limit(limits=1)
-    return limit
+    return _controller().limit(limits=1)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from loopwright.dsl.workload import tensor_shape
 from loopwright.schedule.cpu.cost_prior import estimate
 from loopwright.schedule.program.nest import Nest, extent
 from loopwright.schedule.sketch.naming import Derivation
-from loopwright.schedule.sketch.sketch import Choice, Knob, NestSketch, Sketch
+from loopwright.schedule.sketch.sketch import Knob, NestSketch, Sketch
 from loopwright.schedule.space import Space
 from loopwright.schedule.target import Target
 
@@ -57,7 +57,11 @@ def context(space: Space) -> Context:
     """The axes of the largest nests of the definition's own program, and the machine."""
     own = [s for s in space.sketches if not s.derivation] or [space.sketches[0]]
     nests = _largest(own[0])
-    rows = [_axis(n.nest, axis, rank) for rank, n in enumerate(nests) for axis in _axes(n.nest)]
+    rows = [
+        _axis(n.nest, axis, rank)
+        for rank, n in enumerate(nests)
+        for axis in (*n.nest.axes, *n.nest.reduce)
+    ]
     steps = sum(n.nest.steps for n in own[0].nests)
     machine = [*_machine(space.target), _log(steps), float(len(own[0].nests))]
     axes = np.array(rows, np.float32).reshape(len(rows), AXIS)
@@ -124,7 +128,8 @@ def choices(sketch: Sketch, number: int, allowed: Sequence[int], target: Target)
         held = values[:, :-1].prod(axis=1) * vectors
         numbers[:, -2] = np.log2(1.0 + held)
         numbers[:, -1] = np.minimum(held / target.vector_registers, 2.0)
-    return Described(numbers, tuple((name, f"{name}={_text(choice)}") for choice in taken))
+    words = (".".join(map(str, choice)) for choice in taken)
+    return Described(numbers, tuple((name, f"{name}={word}") for word in words))
 
 
 def _place(sketch: Sketch, knob: Knob) -> tuple[str, tuple[Index, ...]]:
@@ -192,10 +197,6 @@ def _shape(sketch: NestSketch) -> list[float]:
     return [*extents, small, inner, float(len(sketch.nest.reduce))]
 
 
-def _axes(nest: Nest) -> Iterable[Index]:
-    return (*nest.axes, *nest.reduce)
-
-
 def _axis(nest: Nest, axis: Index, rank: int) -> list[float]:
     size = extent(axis)
     found = [_stride(read.index, tensor_shape(read.tensor), axis) for read in nest.reads()]
@@ -236,10 +237,6 @@ def _machine(target: Target) -> list[float]:
 def _aligned(values: Sequence[float], fill: float) -> np.ndarray[Any, Any]:
     last = list(values)[-WIDTH:]
     return np.array([fill] * (WIDTH - len(last)) + last, np.float64)
-
-
-def _text(choice: Choice) -> str:
-    return ".".join(map(str, choice))
 
 
 def _log(value: float) -> float:

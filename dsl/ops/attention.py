@@ -62,7 +62,7 @@ def _weighted(
     """The scores scaled, and those that do not count at minus infinity."""
     shape = any_shape("attention", "scores", scores)
     axes = axes_of(shape)
-    value: Expr = scores[axes] * factor
+    value = scores[axes] * factor
     if mask is not None:
         value = _masked(value, mask, shape, axes, dtype)
     if causal:

@@ -15,18 +15,7 @@ from typing import TypeVar
 from loopwright.dsl.errors import NotationError, ShapeError
 from loopwright.dsl.functions import cast, equal, where
 from loopwright.dsl.index import IndexExpr, as_affine, indices
-from loopwright.dsl.ops.check import (
-    Padding,
-    PerAxis,
-    fits,
-    layout_of,
-    pads_of,
-    per_axis,
-    same_dtype,
-    same_extent,
-    shape_of,
-    sum_types,
-)
+from loopwright.dsl.ops import check
 from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.padding import pad
 from loopwright.dsl.tensor import Tensor
@@ -39,9 +28,9 @@ WEIGHTS = {"NCW": "OIW", "NWC": "WIO", "NCHW": "OIHW", "NHWC": "HWIO"}
 def conv1d(  # noqa: PLR0913 - the terms of the operator
     x: Tensor,
     w: Tensor,
-    stride: PerAxis = 1,
-    padding: Padding = 0,
-    dilation: PerAxis = 1,
+    stride: check.PerAxis = 1,
+    padding: check.Padding = 0,
+    dilation: check.PerAxis = 1,
     groups: int = 1,
     layout: str = "NCW",
     bias: Tensor | None = None,
@@ -59,7 +48,7 @@ def conv1d(  # noqa: PLR0913 - the terms of the operator
     -------
     (N, O, (W + before + after - dilation * (S - 1) - 1) // stride + 1), or channels last.
     """
-    layout_of("conv1d", layout, ("NCW", "NWC"))
+    check.layout_of("conv1d", layout, ("NCW", "NWC"))
     options = _options("conv1d", layout, stride, padding, dilation, groups)
     return _convolve(options, x, w, bias, accumulate)
 
@@ -67,9 +56,9 @@ def conv1d(  # noqa: PLR0913 - the terms of the operator
 def conv2d(  # noqa: PLR0913 - the terms of the operator
     x: Tensor,
     w: Tensor,
-    stride: PerAxis = 1,
-    padding: Padding = 0,
-    dilation: PerAxis = 1,
+    stride: check.PerAxis = 1,
+    padding: check.Padding = 0,
+    dilation: check.PerAxis = 1,
     groups: int = 1,
     layout: str = "NCHW",
     bias: Tensor | None = None,
@@ -94,7 +83,7 @@ def conv2d(  # noqa: PLR0913 - the terms of the operator
     (N, O, (H + top + bottom - dilation * (R - 1) - 1) // stride + 1, likewise for W), or
     channels last.
     """
-    layout_of("conv2d", layout, ("NCHW", "NHWC"))
+    check.layout_of("conv2d", layout, ("NCHW", "NHWC"))
     options = _options("conv2d", layout, stride, padding, dilation, groups)
     return _convolve(options, x, w, bias, accumulate)
 
@@ -102,9 +91,9 @@ def conv2d(  # noqa: PLR0913 - the terms of the operator
 def depthwise_conv2d(
     x: Tensor,
     w: Tensor,
-    stride: PerAxis = 1,
-    padding: Padding = 0,
-    dilation: PerAxis = 1,
+    stride: check.PerAxis = 1,
+    padding: check.Padding = 0,
+    dilation: check.PerAxis = 1,
     layout: str = "NCHW",
     bias: Tensor | None = None,
     accumulate: str | None = None,
@@ -125,8 +114,8 @@ def depthwise_conv2d(
     (N, C * M, …, …), or channels last.
     """
     name = "depthwise_conv2d"
-    layout_of(name, layout, ("NCHW", "NHWC"))
-    channels = shape_of(name, "x", x, layout)[layout.index("C")]
+    check.layout_of(name, layout, ("NCHW", "NHWC"))
+    channels = check.shape_of(name, "x", x, layout)[layout.index("C")]
     options = _options(name, layout, stride, padding, dilation, channels)
     return _convolve(options, x, w, bias, accumulate)
 
@@ -134,9 +123,9 @@ def depthwise_conv2d(
 def conv2d_transpose(
     x: Tensor,
     w: Tensor,
-    stride: PerAxis = 1,
-    padding: Padding = 0,
-    output_padding: PerAxis = 0,
+    stride: check.PerAxis = 1,
+    padding: check.Padding = 0,
+    output_padding: check.PerAxis = 0,
     layout: str = "NCHW",
     bias: Tensor | None = None,
     accumulate: str | None = None,
@@ -160,19 +149,19 @@ def conv2d_transpose(
     (N, O, (H - 1) * stride - top - bottom + R + output_padding, likewise for W), or channels last.
     """
     name = "conv2d_transpose"
-    layout_of(name, layout, ("NCHW", "NHWC"))
+    check.layout_of(name, layout, ("NCHW", "NHWC"))
     options = _options(name, layout, stride, padding, 1, 1)
-    extra = per_axis(name, "output_padding", output_padding, 2, 0)
+    extra = check.per_axis(name, "output_padding", output_padding, 2, 0)
     if any(more >= step for more, step in zip(extra, options.stride, strict=True)):
         raise NotationError(
             f"{name}: output_padding is {output_padding!r}, stride {stride!r}; it must be less"
         )
     order = ("R", "S", "C", "O") if options.last else ("C", "O", "R", "S")
-    weights = dict(zip(order, shape_of(name, "w", w, order), strict=True))
-    channels = shape_of(name, "x", x, layout)[options.channel]
-    same_extent(name, ("C of x", channels), ("C of w", weights["C"]))
-    same_dtype(name, accumulate, x=x, w=w, bias=bias)
-    wide, dtype = sum_types(x, accumulate)
+    weights = dict(zip(order, check.shape_of(name, "w", w, order), strict=True))
+    channels = check.shape_of(name, "x", x, layout)[options.channel]
+    check.same_extent(name, ("C of x", channels), ("C of w", weights["C"]))
+    check.same_dtype(name, accumulate, x=x, w=w, bias=bias)
+    wide, dtype = check.sum_types(x, accumulate)
     spread = _spread(options, x, (weights["R"], weights["S"]), extra)
     n, o, c, y, x_, r, s = indices("n o c y x r s", r=weights["R"], s=weights["S"])
     back = (weights["R"] - 1 - r, weights["S"] - 1 - s)
@@ -214,16 +203,21 @@ class _Options:
 
 
 def _options(
-    op: str, layout: str, stride: PerAxis, padding: Padding, dilation: PerAxis, groups: int
+    op: str,
+    layout: str,
+    stride: check.PerAxis,
+    padding: check.Padding,
+    dilation: check.PerAxis,
+    groups: int,
 ) -> _Options:
     axes = len(layout) - 2
     return _Options(
         op,
         layout,
-        per_axis(op, "stride", stride, axes, 1),
-        pads_of(op, padding, axes),
-        per_axis(op, "dilation", dilation, axes, 1),
-        per_axis(op, "groups", groups, 1, 1)[0],
+        check.per_axis(op, "stride", stride, axes, 1),
+        check.pads_of(op, padding, axes),
+        check.per_axis(op, "dilation", dilation, axes, 1),
+        check.per_axis(op, "groups", groups, 1, 1)[0],
     )
 
 
@@ -232,8 +226,8 @@ def _convolve(
 ) -> Tensor:
     """The convolution of any number of spatial axes, in either layout."""
     per_group, inner, window = _check_weights(f, x, w)
-    same_dtype(f.op, accumulate, x=x, w=w, bias=bias)
-    wide, dtype = sum_types(x, accumulate)
+    check.same_dtype(f.op, accumulate, x=x, w=w, bias=bias)
+    wide, dtype = check.sum_types(x, accumulate)
     padded = pad(x, f.order((0, 0), (0, 0), f.pads))
     n, o, c = indices("n o c")
     space = indices(" ".join("yx"[-len(window) :]))
@@ -252,8 +246,8 @@ def _convolve(
 
 def _check_weights(f: _Options, x: Tensor, w: Tensor) -> tuple[int, int, tuple[int, ...]]:
     """The results and the input channels of one group, and the window's extents."""
-    shape = shape_of(f.op, "x", x, f.layout)
-    weights = shape_of(f.op, "w", w, WEIGHTS[f.layout])
+    shape = check.shape_of(f.op, "x", x, f.layout)
+    weights = check.shape_of(f.op, "w", w, WEIGHTS[f.layout])
     outer, inner = (weights[-1], weights[-2]) if f.last else weights[:2]
     window = weights[:-2] if f.last else weights[2:]
     if shape[f.channel] != inner * f.groups or outer % f.groups:
@@ -265,7 +259,7 @@ def _check_weights(f: _Options, x: Tensor, w: Tensor) -> tuple[int, int, tuple[i
         )
     extents = zip(f.spatial(shape), f.pads, window, f.dilation, f.layout.strip("NC"), strict=True)
     for extent, pads, taps, apart, axis in extents:
-        fits(f.op, extent + pads[0] + pads[1], apart * (taps - 1) + 1, f"{axis} of x")
+        check.fits(f.op, extent + pads[0] + pads[1], apart * (taps - 1) + 1, f"{axis} of x")
     return outer // f.groups, inner, window
 
 
@@ -275,7 +269,7 @@ def _spread(f: _Options, x: Tensor, window: tuple[int, ...], extra: tuple[int, .
 
     `spread[n, c, u, v] = x[n, c, (u - top) / stride, (v - left) / stride]` where that exists.
     """
-    shape = shape_of(f.op, "x", x, f.layout)
+    shape = check.shape_of(f.op, "x", x, f.layout)
     n, c, *space = indices("n c u v")
     lengths, sources, tests = [], [], []
     geometry = zip(space, f.spatial(shape), f.stride, f.pads, window, extra, strict=True)

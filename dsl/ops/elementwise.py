@@ -162,8 +162,7 @@ def read(x: Tensor, axes: Sequence[Index]) -> Expr:
     shape = any_shape("read", "x", x)
     mine = axes[len(axes) - len(shape) :]
     at = tuple(i if n != 1 or i.extent == 1 else 0 for i, n in zip(mine, shape, strict=True))
-    element: Expr = x[at]
-    return element
+    return x[at]
 
 
 def axes_of(shape: Sequence[int]) -> tuple[Index, ...]:

@@ -9,14 +9,7 @@ from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
-from loopwright.dsl.ops.check import (
-    any_shape,
-    axis_of,
-    floating,
-    same_dtype,
-    same_extent,
-    shape_of,
-)
+from loopwright.dsl.ops import check
 from loopwright.dsl.ops.elementwise import axes_of
 from loopwright.dsl.tensor import Tensor
 
@@ -80,16 +73,16 @@ def layer_norm(
     axis: the first of the axes over which mean and variance are taken; all after it count too.
     epsilon: what keeps the root away from zero.
     """
-    floating("layer_norm", "x", x)
-    shape = any_shape("layer_norm", "x", x, least=1)
-    at = axis_of("layer_norm", axis, len(shape))
+    check.floating("layer_norm", "x", x)
+    shape = check.any_shape("layer_norm", "x", x, least=1)
+    at = check.axis_of("layer_norm", axis, len(shape))
     for name, given in (("scale", scale), ("shift", shift)):
-        if given is not None and any_shape("layer_norm", name, given) != shape[at:]:
+        if given is not None and check.any_shape("layer_norm", name, given) != shape[at:]:
             raise ShapeError(
                 f"layer_norm: {name} has shape {given.shape}; it needs {shape[at:]}, that of x "
                 f"from axis {at} on"
             )
-        same_dtype("layer_norm", None, x=x, **{} if given is None else {name: given})
+        check.same_dtype("layer_norm", None, x=x, **{} if given is None else {name: given})
     axes = axes_of(shape)
     rows, inner = axes[:at], axes[at:]
     count = math.prod(shape[at:])
@@ -123,15 +116,17 @@ def batch_norm(
     scale, shift: (C,), or None for 1 and 0.
     epsilon: what keeps the root away from zero.
     """
-    floating("batch_norm", "x", x)
-    shape = any_shape("batch_norm", "x", x, least=1)
-    at = axis_of("batch_norm", axis, len(shape))
+    check.floating("batch_norm", "x", x)
+    shape = check.any_shape("batch_norm", "x", x, least=1)
+    at = check.axis_of("batch_norm", axis, len(shape))
     channel = {"mean": mean, "variance": variance, "scale": scale, "shift": shift}
     for name, given in channel.items():
         if given is not None:
-            (length,) = shape_of("batch_norm", name, given, ("C",))
-            same_extent("batch_norm", (f"axis {at} of x", shape[at]), (f"C of {name}", length))
-            same_dtype("batch_norm", None, x=x, **{name: given})
+            (length,) = check.shape_of("batch_norm", name, given, ("C",))
+            check.same_extent(
+                "batch_norm", (f"axis {at} of x", shape[at]), (f"C of {name}", length)
+            )
+            check.same_dtype("batch_norm", None, x=x, **{name: given})
     axes = axes_of(shape)
     c = axes[at : at + 1]
     wide = sum_type(x.dtype)
@@ -159,9 +154,9 @@ def _mean(name: str, rows: tuple[Index, ...], x: Expr, count: int) -> Tensor:
 
 def _rows(op: str, x: Tensor, axis: int) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
     """Indices for all axes of x, and for those without `axis`."""
-    floating(op, "x", x)
-    shape = any_shape(op, "x", x, least=1)
-    at = axis_of(op, axis, len(shape))
+    check.floating(op, "x", x)
+    shape = check.any_shape(op, "x", x, least=1)
+    at = check.axis_of(op, axis, len(shape))
     axes = axes_of(shape)
     return axes, axes[:at] + axes[at + 1 :]
 

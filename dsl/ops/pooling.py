@@ -8,17 +8,7 @@ from loopwright.dsl import functions as fn
 from loopwright.dsl.dtypes import limits, sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, indices
-from loopwright.dsl.ops.check import (
-    Padding,
-    PerAxis,
-    fits,
-    flags,
-    floating,
-    layout_of,
-    pads_of,
-    per_axis,
-    shape_of,
-)
+from loopwright.dsl.ops import check
 from loopwright.dsl.padding import pad
 from loopwright.dsl.tensor import Tensor
 
@@ -27,10 +17,10 @@ LAYOUTS = ("NCHW", "NHWC")
 
 def max_pool2d(
     x: Tensor,
-    window: PerAxis,
-    stride: PerAxis | None = None,
-    padding: Padding = 0,
-    dilation: PerAxis = 1,
+    window: check.PerAxis,
+    stride: check.PerAxis | None = None,
+    padding: check.Padding = 0,
+    dilation: check.PerAxis = 1,
     layout: str = "NCHW",
 ) -> Tensor:
     """`out[n, c, y, x] = max over r, s of x[n, c, y*stride + r*dilation, x*stride + s*dilation]`.
@@ -56,9 +46,9 @@ def max_pool2d(
 
 def avg_pool2d(
     x: Tensor,
-    window: PerAxis,
-    stride: PerAxis | None = None,
-    padding: Padding = 0,
+    window: check.PerAxis,
+    stride: check.PerAxis | None = None,
+    padding: check.Padding = 0,
     count_include_pad: bool = True,
     layout: str = "NCHW",
 ) -> Tensor:
@@ -74,8 +64,8 @@ def avg_pool2d(
     -------
     (N, C, (H + top + bottom - R) // stride + 1, likewise for W), or channels last.
     """
-    floating("avg_pool2d", "x", x)
-    flags("avg_pool2d", count_include_pad=count_include_pad)
+    check.floating("avg_pool2d", "x", x)
+    check.flags("avg_pool2d", count_include_pad=count_include_pad)
     f = _options("avg_pool2d", x, window, stride, padding, 1, layout)
     total = Tensor("avg_pool2d_sum")
     total[f.axes] += fn.cast(f.element(x, 0), sum_type(x.dtype))
@@ -100,9 +90,9 @@ def global_avg_pool2d(x: Tensor, keepdims: bool = False, layout: str = "NCHW") -
     (N, C); with keepdims (N, C, 1, 1), or (N, 1, 1, C) in layout NHWC.
     """
     name = "global_avg_pool2d"
-    floating(name, "x", x)
-    flags(name, keepdims=keepdims)
-    shape = shape_of(name, "x", x, layout_of(name, layout, LAYOUTS))
+    check.floating(name, "x", x)
+    check.flags(name, keepdims=keepdims)
+    shape = check.shape_of(name, "x", x, check.layout_of(name, layout, LAYOUTS))
     height, width = shape[1:3] if layout == "NHWC" else shape[2:]
     n, c, y, x_ = indices("n c y x")
     total = Tensor(f"{name}_sum")
@@ -140,12 +130,11 @@ class _Pool:
         last = self.layout == "NHWC"
         none = (0, 0)
         padded = pad(x, (none, *self.pads, none) if last else (none, none, *self.pads), fill)
-        element: Expr = padded[(n, row, column, c) if last else (n, c, row, column)]
-        return element
+        return padded[(n, row, column, c) if last else (n, c, row, column)]
 
     def inside(self, x: Tensor) -> Expr:
         """Number of elements of the window that lie inside x, as an int32 element."""
-        shape = shape_of("avg_pool2d", "x", x, self.layout)
+        shape = check.shape_of("avg_pool2d", "x", x, self.layout)
         spatial = shape[1:3] if self.layout == "NHWC" else shape[2:]
         counts = []
         places = zip(indices("y x"), spatial, self.stride, self.pads, self.window, strict=True)
@@ -158,24 +147,24 @@ class _Pool:
 def _options(
     op: str,
     x: Tensor,
-    window: PerAxis,
-    stride: PerAxis | None,
-    padding: Padding,
-    dilation: PerAxis,
+    window: check.PerAxis,
+    stride: check.PerAxis | None,
+    padding: check.Padding,
+    dilation: check.PerAxis,
     layout: str,
 ) -> _Pool:
-    layout_of(op, layout, LAYOUTS)
-    shape = shape_of(op, "x", x, layout)
+    check.layout_of(op, layout, LAYOUTS)
+    shape = check.shape_of(op, "x", x, layout)
     pool = _Pool(
         layout,
-        per_axis(op, "window", window, 2, 1),
-        per_axis(op, "stride", window if stride is None else stride, 2, 1),
-        pads_of(op, padding, 2),
-        per_axis(op, "dilation", dilation, 2, 1),
+        check.per_axis(op, "window", window, 2, 1),
+        check.per_axis(op, "stride", window if stride is None else stride, 2, 1),
+        check.pads_of(op, padding, 2),
+        check.per_axis(op, "dilation", dilation, 2, 1),
     )
     spatial = shape[1:3] if layout == "NHWC" else shape[2:]
     for axis, extent, pads, taps, apart in zip(
         "HW", spatial, pool.pads, pool.window, pool.dilation, strict=True
     ):
-        fits(op, extent + pads[0] + pads[1], apart * (taps - 1) + 1, f"{axis} of x")
+        check.fits(op, extent + pads[0] + pads[1], apart * (taps - 1) + 1, f"{axis} of x")
     return pool

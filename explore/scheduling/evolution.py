@@ -37,7 +37,8 @@ class Evolution:
         few = self._rng.permutation(len(self._pool))[: _SIZE - _NEW]
         sequences = [self._pool[n] for n in few]
         for _ in range(generations):
-            sequences += [self._new() for _ in range(_SIZE - len(sequences))]
+            fresh = self._rng.integers(len(ACTIONS), size=(_SIZE - len(sequences), STEPS))
+            sequences += map(tuple, fresh.tolist())
             played = [self._played(problem, s) for s in sequences]
             speeds = self._evaluator.speeds([episode[-1] for _, episode in played])
             for (actions, episode), speed in zip(played, speeds, strict=True):
@@ -48,9 +49,6 @@ class Evolution:
         best = sorted(found.values(), key=lambda x: -x[0])[:count]
         self._pool = [*self._pool[-10 * _SIZE :], *(actions for _, actions, _ in best)]
         return [episode for _, _, episode in best]
-
-    def _new(self) -> Actions:
-        return tuple(self._rng.integers(len(ACTIONS), size=STEPS).tolist())
 
     def _offspring(self, parents: Sequence[Actions]) -> Actions:
         rng = self._rng

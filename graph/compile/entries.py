@@ -7,14 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import Any
 
-from loopwright.codegen.library.plan import (
-    ARGUMENTS,
-    Place,
-    Planned,
-    PlannedCall,
-    PlannedCopy,
-    PlannedLoop,
-)
+from loopwright.codegen.library import plan
 from loopwright.graph.compile.loops import Parts, needed
 from loopwright.graph.compile.memory_plan import Lifetime
 from loopwright.graph.loops import Loop
@@ -29,7 +22,7 @@ class Entry:
 
     step: int
     kernel: Any
-    values: tuple[Value | Place, ...]
+    values: tuple[Value | plan.Place, ...]
     loop: Loop[Value] | None = None
 
 
@@ -37,7 +30,7 @@ def step_entries(
     network: Network,
     live: Container[int],
     parts: Parts,
-    arguments: Callable[[int], tuple[Any, tuple[Value | Place, ...]]],
+    arguments: Callable[[int], tuple[Any, tuple[Value | plan.Place, ...]]],
 ) -> Iterator[Entry]:
     """The live steps in order, each with its kernel and its arguments, and the copies of loops."""
     steps = network.steps
@@ -55,27 +48,27 @@ def bordered(
     entries: Iterable[Entry],
     fits: Callable[[Value, Value], bool],
     staged: Container[Value] = (),
-) -> tuple[list[Entry], dict[Value, Place]]:
+) -> tuple[list[Entry], dict[Value, plan.Place]]:
     """The entries between copies of inputs and outputs, and the places in the caller's arrays.
 
     `staged` inputs are copied. An output is written where it belongs, once, if an array that some
     step makes `fits` it; the others are copied.
     """
     before, after = [], []
-    places: dict[Value, Place] = {}
-    for number, value in enumerate(network.inputs, ARGUMENTS):
+    places: dict[Value, plan.Place] = {}
+    for number, value in enumerate(network.inputs, plan.ARGUMENTS):
         if value in staged:
-            before.append(Entry(-1, None, (Place(number), value)))
+            before.append(Entry(-1, None, (plan.Place(number), value)))
         else:
-            places[value] = Place(number)
+            places[value] = plan.Place(number)
     made = {v for step in network.steps for v in step.outs if parts.of(v).root is v}
     made |= {r.whole for loop in network.loops for r in loop.writes}
-    for number, value in enumerate(network.outputs, ARGUMENTS + len(network.inputs)):
+    for number, value in enumerate(network.outputs, plan.ARGUMENTS + len(network.inputs)):
         root = parts.of(value).root
         if root in made and root not in places and fits(root, value):
-            places[root] = Place(number)
+            places[root] = plan.Place(number)
         else:
-            after.append(Entry(-1, None, (value, Place(number))))
+            after.append(Entry(-1, None, (value, plan.Place(number))))
     return [*before, *entries, *after], places
 
 
@@ -99,31 +92,33 @@ def lifetimes(
     }
 
 
-def placed(parts: Parts, places: Mapping[Value, Place], value: Value | Place) -> Place:
+def placed(
+    parts: Parts, places: Mapping[Value, plan.Place], value: Value | plan.Place
+) -> plan.Place:
     """The place of a value, which may be a part of an array that has one."""
-    if isinstance(value, Place):
+    if isinstance(value, plan.Place):
         return value
     part = parts.of(value)
     root = places[part.root]
     offset = part.offset + root.offset
-    return Place(root.space, offset, part.stride, part.several, root.slot)
+    return plan.Place(root.space, offset, part.stride, part.several, root.slot)
 
 
 def planned(
-    entries: Iterable[Entry], parts: Parts, places: Mapping[Value, Place]
-) -> Iterator[Planned]:
+    entries: Iterable[Entry], parts: Parts, places: Mapping[Value, plan.Place]
+) -> Iterator[plan.Planned]:
     """The entries as a plan has them, with the places of all that they touch."""
 
-    def one(entry: Entry) -> PlannedCall | PlannedCopy:
+    def one(entry: Entry) -> plan.PlannedCall | plan.PlannedCopy:
         where = tuple(placed(parts, places, value) for value in entry.values)
         if entry.kernel is not None:
-            return PlannedCall(entry.kernel, where)
+            return plan.PlannedCall(entry.kernel, where)
         source, target = where
         size = next(parts.nbytes(v) for v in entry.values if isinstance(v, Value))
-        return PlannedCopy(source, target, size)
+        return plan.PlannedCopy(source, target, size)
 
     for loop, body in itertools.groupby(entries, lambda entry: entry.loop):
         if loop is None:
             yield from map(one, body)
         else:
-            yield PlannedLoop(parts.count(loop), tuple(map(one, body)))
+            yield plan.PlannedLoop(parts.count(loop), tuple(map(one, body)))

@@ -10,16 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from loopwright.codegen.library import plan
 from loopwright.codegen.library.library import Library
-from loopwright.codegen.library.plan import (
-    ALIGNMENT,
-    ARENA,
-    Kernel,
-    Limit,
-    Place,
-    Weights,
-    object_files,
-)
 from loopwright.codegen.library.signature import Parameter, Signature
 from loopwright.codegen.target import cpu_features
 from loopwright.dsl.dtypes import item_bytes
@@ -53,7 +45,7 @@ class Linked:
     library: Library
     configs: Mapping[str, Config]
     entries: tuple[Entry, ...]
-    place: Callable[[Value], Place]
+    place: Callable[[Value], plan.Place]
     arena_bytes: int
     weight_bytes: int
     notes: tuple[str, ...]
@@ -75,7 +67,7 @@ class _Linker:
     work: Work
     target: Target
     notes: list[str] = field(default_factory=list)
-    weights: Weights = field(default_factory=Weights)
+    weights: plan.Weights = field(default_factory=plan.Weights)
     parts: Parts = field(default_factory=Parts)
 
     @property
@@ -94,11 +86,11 @@ class _Linker:
         sig = self.signature(name)
         count, triple = len(sig.main_parameters), self.target.triple
         limits = [
-            Limit(n, str(math.prod(v.shape)), v.dtype, str(v.extent))
+            plan.Limit(n, str(math.prod(v.shape)), v.dtype, str(v.extent))
             for n, v in enumerate(self.network.inputs)
             if v.extent is not None
         ]
-        objects = object_files(calls, self.weights, arena_bytes, count, triple, limits=limits)
+        objects = plan.object_files(calls, self.weights, arena_bytes, count, triple, limits=limits)
         library = Library.from_object(
             objects,
             sig,
@@ -139,7 +131,7 @@ class _Linker:
                 continue
             source, (out,) = step.args[said.inputs[0]], step.outs
             before = offset * item_bytes(out.dtype)
-            unaligned = (int(self.parts.of(source).offset) + before) % ALIGNMENT
+            unaligned = (int(self.parts.of(source).offset) + before) % plan.ALIGNMENT
             if unaligned and self.work.fallback:  # code of TVM's wants them aligned
                 live.append(n)
                 continue
@@ -150,7 +142,7 @@ class _Linker:
 
     def compile(
         self, live: list[int], configs: Mapping[str, Config]
-    ) -> dict[int, TunedKernel | Kernel]:
+    ) -> dict[int, TunedKernel | plan.Kernel]:
         """The kernel of each step, equal work compiled once, several at a time."""
         jobs: dict[Any, int] = {}
         for n in live:
@@ -158,7 +150,7 @@ class _Linker:
             ours = isinstance(said, Imported)
             jobs.setdefault(self.key(n) if ours else ("tvm", self.network.steps[n].function), n)
 
-        def make(key: Any, n: int) -> TunedKernel | Kernel:
+        def make(key: Any, n: int) -> TunedKernel | plan.Kernel:
             name, function = f"lw_k{n}", self.network.steps[n].function
             said = self.work.imported[n]
             if isinstance(said, Imported):
@@ -179,7 +171,7 @@ class _Linker:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             made = dict(zip(jobs, threads.map(make, jobs, jobs.values())))
         for kernel in made.values():
-            parameters = (kernel if isinstance(kernel, Kernel) else kernel.kernel).parameters
+            parameters = (kernel if isinstance(kernel, plan.Kernel) else kernel.kernel).parameters
             check_arrays("one of its functions", len(parameters))
         found = {}
         for n in live:
@@ -188,12 +180,12 @@ class _Linker:
         return found
 
     def arguments(
-        self, n: int, made: TunedKernel | Kernel
-    ) -> tuple[Kernel, tuple[Value | Place, ...]]:
+        self, n: int, made: TunedKernel | plan.Kernel
+    ) -> tuple[plan.Kernel, tuple[Value | plan.Place, ...]]:
         """A step's kernel and its arguments in the kernel's order, prepared weights placed."""
         step = self.network.steps[n]
         given = (*step.args, *step.outs)
-        if isinstance(made, Kernel):
+        if isinstance(made, plan.Kernel):
             return made, given
         said = self.work.imported[n]
         assert isinstance(said, Imported)
@@ -201,7 +193,7 @@ class _Linker:
         at = dict(zip((p.name for p in sig.inputs), (given[i] for i in said.inputs)))
         known = [self.parts.of(at[name]) for name in sig.constants]
         key = (made.kernel.name, *((part.root.number, part.offset) for part in known))
-        prepared: list[Place] = []
+        prepared: list[plan.Place] = []
         if sig.prepared:
             constants = {c: self.parts.data(at[c]) for c in sig.constants}
             arrays: tuple[Any, ...] = (None,) * len(sig.prepared)
@@ -213,7 +205,7 @@ class _Linker:
 
     # ---- which place ----
 
-    def with_borders(self, steps: list[Entry]) -> tuple[list[Entry], dict[Value, Place]]:
+    def with_borders(self, steps: list[Entry]) -> tuple[list[Entry], dict[Value, plan.Place]]:
         """The entries with copies of inputs that code of TVM's reads, which wants them aligned,
         and of outputs that it writes or that are a part of an array."""
         touched = {
@@ -228,12 +220,12 @@ class _Linker:
 
         return bordered(self.network, self.parts, steps, fits, touched)
 
-    def place_all(self, entries: list[Entry], places: dict[Value, Place]) -> int:
+    def place_all(self, entries: list[Entry], places: dict[Value, plan.Place]) -> int:
         """Bytes of the arena, after every array that entries touch is given its place."""
         constants, lives = lifetimes(self.network, self.parts, entries, places)
         places |= {v: self.weights.add(v.number, self.parts.data(v)) for v in constants}
         offsets, size = place(list(lives.values()))
-        places |= {v: Place(ARENA, offsets[life.key]) for v, life in lives.items()}
+        places |= {v: plan.Place(plan.ARENA, offsets[life.key]) for v, life in lives.items()}
         return size
 
     def signature(self, name: str) -> Signature:

@@ -148,8 +148,7 @@ class Values:
                 # A plain index runs over the whole axis, by the notation's rules; this one not.
                 form = plain % self.extents[plain]
             index.append(form)
-        read: Expr = tensor[tuple(index)]
-        return read
+        return tensor[tuple(index)]
 
     def _select(self, cond: Any, x: Any, y: Any) -> Expr:
         return f.where(self.expr(cond), *_agreeing(self.expr(x), self.expr(y)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loopwright.graph.importers.onnx.call import Array
 from loopwright.graph.importers.onnx.operators.shapes import few
+from loopwright.graph.importers.onnx.values import Array
 from loopwright.schedule.open.family import Share
 
 

@@ -13,7 +13,6 @@ from loopwright.dsl.size import Dim, Size, boxes, dim, extent_at, merged, named
 from loopwright.dsl.words import assigned
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import Inputs, by_name, shape_of
-from loopwright.graph.importers.onnx.call import Array
 from loopwright.graph.importers.onnx.checks import empty_input
 from loopwright.graph.importers.onnx.file import (
     KnownArrays,
@@ -25,6 +24,7 @@ from loopwright.graph.importers.onnx.file import (
     weights_of,
 )
 from loopwright.graph.importers.onnx.graph import written
+from loopwright.graph.importers.onnx.values import Array
 from loopwright.graph.importers.reference import Reference, no_reference
 from loopwright.graph.importers.sums import renamed, size_of_sum, words_in
 from loopwright.graph.importers.torch.asserts import check_asserted

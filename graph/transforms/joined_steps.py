@@ -125,7 +125,7 @@ class _Joiner:
         """What may be a window over planes, where a step may be the sum behind it."""
         for first, place, before in self._before(last):
             if before.moved and work.moved and self._peels(before):
-                yield ((first, place),), self._gains_by_rows
+                yield ((first, place),), lambda whole: bool(fused_row_choices(whole, self.target))
 
     def _attention(self, last: int, work: Imported) -> Iterator[tuple[Run, Gains]]:
         """The steps from one product to the next, where a step is that, neither by weights."""
@@ -159,9 +159,6 @@ class _Joiner:
             peeled = peel_boundaries(Source.of(work.workload), self.target)
             self.windows[id(work)] = peeled is not None
         return self.windows[id(work)]
-
-    def _gains_by_rows(self, whole: Source) -> bool:
-        return bool(fused_row_choices(whole, self.target))
 
     def _gains_by_blocks(self, whole: Source) -> bool:
         return has_chain(whole) if self.every_size else bool(chain_row_choices(whole, self.target))

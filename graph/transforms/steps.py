@@ -12,15 +12,7 @@ import tvm_ffi
 
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
-from loopwright.graph.importers.definitions import (
-    Definitions,
-    Foreign,
-    Part,
-    Repeated,
-    Written,
-    defined_by,
-    read_by,
-)
+from loopwright.graph.importers import definitions
 from loopwright.graph.importers.tir import Imported
 from loopwright.graph.loops import Loop
 from loopwright.graph.network import Network, Step, Value, check_arrays
@@ -28,11 +20,11 @@ from loopwright.graph.transforms.choices import Choices
 from loopwright.graph.transforms.fusion import fused, names_like, workload_of
 
 
-def network_of(written: Written, choices: Choices | None = None) -> Network:
+def network_of(written: definitions.Written, choices: Choices | None = None) -> Network:
     """Steps of a network in the notation, fused by `choices` where these have it. Raises
     `NotPlannable` for too many arguments."""
     check_arrays("the model", len(written.inputs) + len(written.outputs))
-    live = set(defined_by(written.outputs, set()))
+    live = set(definitions.defined_by(written.outputs, set()))
     results = {t for t in written.outputs if isinstance(t, Tensor)}
     known = {} if choices is None else choices
     groups = fused(written.definitions, live, results, known)
@@ -42,7 +34,7 @@ def network_of(written: Written, choices: Choices | None = None) -> Network:
 class _Builder:
     """Values and steps of a network, numbered."""
 
-    def __init__(self, written: Written, choices: Choices) -> None:
+    def __init__(self, written: definitions.Written, choices: Choices) -> None:
         self.choices = choices
         self.arrays, self.extents = written.arrays, written.extents
         self.count = itertools.count(1)
@@ -53,7 +45,7 @@ class _Builder:
 
     def network(
         self,
-        groups: Sequence[Part],
+        groups: Sequence[definitions.Part],
         outputs: Sequence[Tensor | np.ndarray[Any, Any]],
         several: bool,
     ) -> Network:
@@ -63,28 +55,30 @@ class _Builder:
         )
         return Network(self.functions, self.inputs, steps, values, several)
 
-    def _steps(self, groups: Sequence[Part], results: set[Tensor]) -> Iterator[Step]:
+    def _steps(self, groups: Sequence[definitions.Part], results: set[Tensor]) -> Iterator[Step]:
         read = {t for g in groups for t in self._outside(g)} | results
         for group in groups:
-            if isinstance(group, Foreign):
+            if isinstance(group, definitions.Foreign):
                 yield from self._foreign(group)
-            elif isinstance(group, Repeated):
+            elif isinstance(group, definitions.Repeated):
                 yield from self._repeated(group)
             else:
                 yield self._step(group, [t for t in group.tensors if t in read])
 
-    def _repeated(self, group: Repeated) -> Iterator[Step]:
+    def _repeated(self, group: definitions.Repeated) -> Iterator[Step]:
         loop: Loop[Value] = group.loop.map(self.value)
         made = set(group.loop.made())
-        groups = fused(group.parts, set(defined_by(list(made), set())), made, self.choices)
+        groups = fused(
+            group.parts, set(definitions.defined_by(list(made), set())), made, self.choices
+        )
         yield from (replace(step, loop=loop) for step in self._steps(groups, made))
 
-    def _outside(self, group: Part) -> Iterator[Tensor]:
+    def _outside(self, group: definitions.Part) -> Iterator[Tensor]:
         own = set(group.tensors)
         for t in group.tensors:
-            yield from (source for source in read_by(t) if source not in own)
+            yield from (source for source in definitions.read_by(t) if source not in own)
 
-    def _foreign(self, group: Foreign) -> Iterator[Step]:
+    def _foreign(self, group: definitions.Foreign) -> Iterator[Step]:
         """The calls of TVM's functions, on values of this network."""
         inner = group.network
         known = dict(zip(inner.inputs, (self.value(t) for t in group.inputs), strict=True))
@@ -103,7 +97,7 @@ class _Builder:
             yield Step(self.names[key], tuple(map(own, step.args)), tuple(map(own, step.outs)))
         self.values.update(zip(group.tensors, map(own, inner.outputs), strict=True))
 
-    def _step(self, group: Definitions, outputs: Sequence[Tensor]) -> Step:
+    def _step(self, group: definitions.Definitions, outputs: Sequence[Tensor]) -> Step:
         work, names = workload_of(group.tensors, outputs)
         args = list(dict.fromkeys(names[t.name] for t in work.inputs))
         at = {t: n for n, t in enumerate((*args, *outputs))}

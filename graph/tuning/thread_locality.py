@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from loopwright.schedule.tree import grammar as g
+from loopwright.schedule.tree.parts import value_of
 
 _NEAR = 1 / 8  # of a result, by which parts may begin elsewhere
 
@@ -38,27 +40,15 @@ def _is_in_order(path: tuple[g.Loop | g.Let, ...], store: g.Store, threads: int)
     if total < threads:
         return False
     for thread in range(1, threads):
-        rest, values = -(-total * thread // threads), dict[g.Var, int]()
+        rest, values = -(-total * thread // threads), Counter[g.Var]()
         for loop in reversed(loops):
             rest, values[loop.var] = divmod(rest, int(loop.extent))
         for stmt in path:
             if isinstance(stmt, g.Let):
-                values[stmt.var] = min(_value(stmt.value, values), int(stmt.limit))
-        begin = _value(g.flat(store.buffer, store.index), values)
+                value = value_of(stmt.value, values.__getitem__)
+                values[stmt.var] = min(int(value), int(stmt.limit))
+        # Loops that are not among the values are at their start.
+        begin = int(value_of(g.flat(store.buffer, store.index), values.__getitem__))
         if abs(begin - size * thread / threads) > _NEAR * size:
             return False
     return True
-
-
-def _value(linear: g.Linear, values: dict[g.Var, int]) -> int:
-    """An index expression, with loops that are not among the values at their start."""
-    total = int(linear.const)
-    for term, coefficient in linear.terms:
-        if isinstance(term, g.Var):
-            number = values.get(term, 0)
-        elif isinstance(term, g.Quotient):
-            number = _value(term.value, values) // int(term.divisor)
-        else:
-            number = _value(term.value, values) % int(term.divisor)
-        total += number * int(coefficient)
-    return total

@@ -35,14 +35,13 @@ def build(
     if network.dims:
         if targets is not None:
             raise click.UsageError("--targets is for fixed shapes: give a --shape, and no --dim")
-        whole = network.built_open(policy)
+        whole = network.built(policy)
         for note in whole.notes:
             click.echo(f"note: {note}", err=True)
         click.echo(f"saved      {whole.export(output)}, {whole.library.open_signature}")
         return
-    placed = None if targets is None else network.placed(policy, targets)
-    built = network.built(policy) if placed is None else placed.cpu
-    made = placed or built
+    made = network.built(policy, targets)
+    built = made if targets is None else made.cpu
     missing = show_untuned(built, network.tune_command(targets))
     for note in made.notes:
         click.echo(f"note: {note}", err=True)
@@ -53,6 +52,6 @@ def build(
     if strict and (left := built.notes[len(built.work.notes()) :]):
         raise click.ClickException(f"--strict was given, and {left[0]}")
     path = made.export(output)
-    if placed is not None:
-        click.echo(str(placed.explain()))
+    if targets is not None:
+        click.echo(str(made.explain()))
     click.echo(f"saved      {path}, {saved(built)}")

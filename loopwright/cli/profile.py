@@ -35,7 +35,7 @@ def profile(network: Network, policy: str, at: tuple[str, ...], calls: int) -> N
     if network.dims or sizes:
         if not (network.dims and sizes):
             raise click.UsageError("give --dim NAME=1:512 for an open axis and --at NAME=128")
-        _show(network.built_open(policy).profile(calls=calls, **sizes))
+        _show(network.built(policy).profile(calls=calls, **sizes))
         return
     built = network.built(policy)
     times = [built.work.network.steps[n].times if n >= 0 else 1 for n in built.linked.steps]
@@ -68,6 +68,7 @@ def _size(text: str) -> tuple[str, int]:
 @POLICY
 def tasks(network: Network, policy: str) -> None:
     """List the distinct work of NET.onnx: count, FLOPs, share of the time, record."""
+    network.check_closed()
     built = network.built(policy)
     show_tasks(built)
     show_untuned(built, network.tune_command())

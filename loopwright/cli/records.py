@@ -11,13 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from loopwright.cli.common.command import (
-    Group,
-    NewFile,
-    Store,
-    replay_command,
-    show_details,
-)
+from loopwright.cli.common.command import Group, NewFile, Store, replay_command, show_details
 from loopwright.cli.common.options import EXISTING, POLICY, TARGET, THREADS, records_option
 from loopwright.cli.common.record_table import record_details, show_records, show_table
 from loopwright.cli.common.workload import read_workload, workload_arguments

@@ -9,30 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.common.command import (
-    Command,
-    NewFile,
-    NewFolder,
-    check_new,
-    check_records,
-    library_path,
-    replay_command,
-)
-from loopwright.cli.common.options import (
-    CODEGEN,
-    DEVICE,
-    FEEDBACK,
-    FLEET,
-    MINUTES,
-    NUMERICS,
-    RECORDS,
-    SEED,
-    TARGET,
-    THREADS,
-    TRANSFER,
-    choice,
-    collect,
-)
+from loopwright.cli.common import command
+from loopwright.cli.common import options as option
 from loopwright.cli.common.peers import before_peer, compare_peer
 from loopwright.cli.common.workload import OPERATORS, read_workload, workload_arguments
 from loopwright.dsl.numerics import Numerics
@@ -79,28 +57,28 @@ class _Options:
     tensorboard: Path | None
 
 
-@click.command(cls=Command, epilog=OPERATORS)
+@click.command(cls=command.Command, epilog=OPERATORS)
 @workload_arguments
-@collect(_Options)
+@option.collect(_Options)
 @click.option(
     "--trials", type=click.IntRange(0), help="Candidates to measure; with 0, a model chooses."
 )
-@MINUTES
-@choice(
+@option.MINUTES
+@option.choice(
     "--effort",
     among=["instant", "quick", "normal", "thorough"],
     default="normal",
     help="The budget where none is given: 8 trials in seconds, 256 or 2 minutes, 1000 or 15, 4000 "
     "or 120.",
 )
-@SEED
-@choice(
+@option.SEED
+@option.choice(
     "--strategy",
     among=["annealing", "transfer", "sampled", "random", "grid", "genetic"],
     default="annealing",
     help="Who chooses candidates.",
 )
-@choice(
+@option.choice(
     "--model",
     among=(
         *("gbt", "policy", "gbt-regression", "gbt-ensemble", "mlp", "mlp-regression", "blend"),
@@ -112,27 +90,29 @@ class _Options:
     "source-lstm read the text of what gbt proposes, on targets c, opencl and cuda. With policy, "
     "a sequence model proposes candidates: --strategy sampled.",
 )
-@choice(
+@option.choice(
     "--acquisition",
     among=["mean", "ei", "ucb"],
     default="mean",
     help="What annealing maximizes; ei and ucb ask an ensemble how uncertain it is.",
 )
-@TRANSFER
-@NUMERICS
-@CODEGEN
-@FEEDBACK
-@TARGET
-@THREADS
-@DEVICE
-@FLEET
-@RECORDS
-@click.option("-o", "--output", type=NewFile(), help="The library, NAME.so; NAME.cl of OpenCL.")
-@click.option("--plot", type=NewFile(), help="Draw the tuning curve: .png, .svg, …")
-@click.option("--report", type=NewFile(), help="Write an HTML report.")
+@option.TRANSFER
+@option.NUMERICS
+@option.CODEGEN
+@option.FEEDBACK
+@option.TARGET
+@option.THREADS
+@option.DEVICE
+@option.FLEET
+@option.RECORDS
+@click.option(
+    "-o", "--output", type=command.NewFile(), help="The library, NAME.so; NAME.cl of OpenCL."
+)
+@click.option("--plot", type=command.NewFile(), help="Draw the tuning curve: .png, .svg, …")
+@click.option("--report", type=command.NewFile(), help="Write an HTML report.")
 @click.option(
     "--tensorboard",
-    type=NewFolder(),
+    type=command.NewFolder(),
     metavar="FOLDER",
     help="Write TensorBoard's event files of the search to this folder.",
 )
@@ -168,7 +148,7 @@ def tune(options: _Options) -> None:
     logs = _checked(options, workload)
     click.echo(str(workload), err=True)
     if options.trials != 0:
-        check_records(options.records)
+        command.check_records(options.records)
     budget = Budget.of(options.trials, options.minutes, options.effort)
     here = options.device is None and options.fleet is None
     compared = here and options.target == "cpu" and not budget.zero_shot
@@ -297,9 +277,9 @@ def _tell_files(written: Sequence[Path], watch: Stopwatch, records: Location) ->
 def _output(options: _Options, name: str) -> Path:
     """Path of the result; a usage error where it cannot be written."""
     if options.target != "opencl":
-        return library_path(options.output, Path(f"{name}.so"))
+        return command.library_path(options.output, Path(f"{name}.so"))
     if options.output is None:
-        check_new("--output", path := Path(f"{name}.cl"))
+        command.check_new("--output", path := Path(f"{name}.cl"))
         return path
     if options.output.suffix != ".cl":
         raise click.UsageError(f"--output {options.output}: the name of a library ends in .cl")
@@ -347,7 +327,7 @@ def _show_result(tuned: Tuned, peak: float | None, records: Location, device: st
     click.echo(f"trials     {len(tuned.history)}, failures: {failed(tuned.failures)}; {tuned.end}")
     click.echo(f"config     {tuned.config}")
     if tuned.record is not None and tuned.record.id is not None:
-        again = replay_command(tuned.record.id, records, device)
+        again = command.replay_command(tuned.record.id, records, device)
         click.echo(f"record     {tuned.record.id}; again: {again}")
     elif tuned.record is not None:
         click.echo(f"record     none: it could not be stored in {records}")

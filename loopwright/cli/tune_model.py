@@ -8,20 +8,10 @@ from pathlib import Path
 
 import click
 
+from loopwright.cli.common import options as option
 from loopwright.cli.common.command import Command, NewFile, check_records, library_path
 from loopwright.cli.common.network import Network, network_options
 from loopwright.cli.common.network_summary import largest, show_tasks
-from loopwright.cli.common.options import (
-    DEVICE,
-    FEEDBACK,
-    FLEET,
-    MINUTES,
-    SEED,
-    TARGETS,
-    TRANSFER,
-    choice,
-    collect,
-)
 from loopwright.dsl.words import counted
 
 
@@ -50,10 +40,10 @@ class _Options:
 
 @click.command("tune-model", cls=Command)
 @network_options
-@collect(_Options)
+@option.collect(_Options)
 @click.option("--trials", type=click.IntRange(1), help="Candidates to measure, of all tasks.")
-@MINUTES
-@choice(
+@option.MINUTES
+@option.choice(
     "--effort",
     among=["quick", "normal", "thorough"],
     default="normal",
@@ -61,12 +51,12 @@ class _Options:
 )
 @click.option("--tasks", metavar="1,3-5", help="The tasks to tune, as `loopwright tasks` counts.")
 @click.option("--share", type=click.FloatRange(0, 1), help="The share of the time to tune.")
-@SEED
-@TRANSFER
-@FEEDBACK
-@TARGETS
-@DEVICE
-@FLEET
+@option.SEED
+@option.TRANSFER
+@option.FEEDBACK
+@option.TARGETS
+@option.DEVICE
+@option.FLEET
 @click.option("-o", "--output", type=NewFile(), help="The library; NET.so if not given.")
 def tune_model(network: Network, options: _Options) -> None:
     """Find the fastest programs for NET.onnx on this machine, and export it.

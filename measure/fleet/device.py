@@ -12,16 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loopwright.dsl.workload import Workload
+from loopwright.measure import device
 from loopwright.measure.builder import Builder, Task
-from loopwright.measure.device import (
-    Comparison,
-    Device,
-    DeviceError,
-    Failure,
-    Measurement,
-    Stop,
-    never,
-)
 from loopwright.measure.fleet import cluster, joining
 from loopwright.measure.fleet.batch import Batch
 from loopwright.measure.fleet.building import TaskPool, job_name
@@ -40,7 +32,7 @@ _CURVE = 200  # points
 _log = logging.getLogger(__name__)
 
 
-class FleetDevice(Device):
+class FleetDevice(device.Device):
     """Measures on the machines of a fleet that are of one kind; builds on all that have cores.
 
     A batch is built first, everywhere at once, and then runs, so that one tuner's builds disturb
@@ -110,7 +102,7 @@ class FleetDevice(Device):
     def admit(self, workload: Workload) -> None:
         answer = self._one("admit", {"workload": _text(workload)})
         if answer.get("refused"):
-            raise DeviceError(answer["refused"])
+            raise device.DeviceError(answer["refused"])
 
     def doubtful(self, workload: Workload) -> Sequence[Config]:
         return self._crew.doubtful.pop(_text(workload), ())
@@ -119,8 +111,8 @@ class FleetDevice(Device):
         self._crew.deadline = self._pool.deadline = deadline
 
     def measure(
-        self, workload: Workload, configs: Sequence[Config], stop: Stop = never
-    ) -> Iterator[Measurement]:
+        self, workload: Workload, configs: Sequence[Config], stop: device.Stop = device.never
+    ) -> Iterator[device.Measurement]:
         text = _text(workload)
         for start in range(0, len(configs), BATCH):
             if start and stop():
@@ -146,17 +138,19 @@ class FleetDevice(Device):
             if len(batch.done) < len(part):
                 return
 
-    def verify(self, workload: Workload, config: Config) -> Failure | None:
+    def verify(self, workload: Workload, config: Config) -> device.Failure | None:
         asked = {"workload": _text(workload), "configs": [config.to_json()]}
         first = self._where.get((workload.key, config))
         try:
             answer = self._one("verify", asked, first)
         except _LostTwiceError as error:
-            return Failure("crash", str(error))
+            return device.Failure("crash", str(error))
         told = answer["failure"]
-        return None if told is None else Failure.from_json(told)
+        return None if told is None else device.Failure.from_json(told)
 
-    def compare(self, workload: Workload, configs: Sequence[Config], rounds: int) -> Comparison:
+    def compare(
+        self, workload: Workload, configs: Sequence[Config], rounds: int
+    ) -> device.Comparison:
         asked = {
             "workload": _text(workload),
             "configs": [c.to_json() for c in configs],
@@ -164,7 +158,7 @@ class FleetDevice(Device):
         }
         answer = self._one("compare", asked)
         samples = tuple(tuple(one) for one in answer["samples"])
-        return Comparison(samples, tuple(answer["sizes"]), answer["others"])
+        return device.Comparison(samples, tuple(answer["sizes"]), answer["others"])
 
     def close(self) -> None:
         """Leave the fleet, which stays."""
@@ -227,7 +221,7 @@ class FleetDevice(Device):
         own = {job_name(self._builder.job(task, c)): jobs[c] for c in configs}
         return self._shared[_text(workload)] | own
 
-    def _keep(self, workload: Workload, measurement: Measurement) -> None:
+    def _keep(self, workload: Workload, measurement: device.Measurement) -> None:
         """Take notice of a measurement, for those who look."""
         self._trials += 1
         if measurement.failure is not None:
@@ -264,7 +258,7 @@ class FleetDevice(Device):
         self._board.tell.remote(self._who, data)
 
 
-class _LostTwiceError(DeviceError):
+class _LostTwiceError(device.DeviceError):
     """The failure of a candidate that two machines did not survive."""
 
 

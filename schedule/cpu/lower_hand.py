@@ -36,22 +36,9 @@ from loopwright.schedule.sketch.hand import Fused, HandLoop, HandNest, applied, 
 from loopwright.schedule.sketch.naming import Derivation, SketchName
 from loopwright.schedule.sketch.sketch import Sketch
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    Buffer,
-    Let,
-    Linear,
-    Load,
-    Loop,
-    Position,
-    Quotient,
-    Remainder,
-    Stmt,
-    Store,
-    Var,
-)
+from loopwright.schedule.tree import grammar as g
 
-_At = Mapping[str, Linear]
+_At = Mapping[str, g.Linear]
 
 
 def hand_sketch(workload: Workload, text: str) -> Sketch:
@@ -85,9 +72,9 @@ class HandLowering:
         self.storage, self.ahead = storage, ahead
         self.part = "prepare" if hand.constant else "body"
         self.lanes, self.registers = lanes(hand.nest, target), target.vector_registers
-        self.copies: dict[Read, tuple[Buffer, tuple[str, ...]]] = {}
-        self.prepare: list[Stmt] = []
-        self.body: list[Stmt] = []
+        self.copies: dict[Read, tuple[g.Buffer, tuple[str, ...]]] = {}
+        self.prepare: list[g.Stmt] = []
+        self.body: list[g.Stmt] = []
 
     def lower(self) -> None:
         """Fill `prepare` and `body`."""
@@ -105,68 +92,68 @@ class HandLowering:
             made = self._around(loops[:first], {}, "", lambda at: self._sum(loops[first:], at))
         (self.prepare if self.hand.constant else self.body).extend(made)
 
-    def _sum(self, loops: Sequence[HandLoop], at: _At) -> list[Stmt]:
+    def _sum(self, loops: Sequence[HandLoop], at: _At) -> list[g.Stmt]:
         tile = [loop for loop in loops if not loop.reduce]
         outside = _outside_of_part(loops)
         dtype = self.nest.result.dtype
         size = math.prod(loop.extent for loop in tile) * item_bytes(dtype)
         scope = "register" if size <= PROGRAM.stack_tensor_bytes else "heap"
         name = self.storage.unused(f"acc{self.number or ''}")
-        acc = Buffer(name, tuple(loop.extent for loop in tile), dtype, scope)
+        acc = g.Buffer(name, tuple(loop.extent for loop in tile), dtype, scope)
 
-        def index(at: _At) -> tuple[Linear, ...]:
+        def index(at: _At) -> tuple[g.Linear, ...]:
             return tuple(at[loop.name] for loop in tile)
 
-        def start(at: _At) -> list[Stmt]:
+        def start(at: _At) -> list[g.Stmt]:
             begin = self.nest.start
             value = identity(self.nest.reducer, dtype) if begin is None else self._load(begin, at)
-            return [Store(acc, index(at), value)]
+            return [g.Store(acc, index(at), value)]
 
-        def inside(at: _At) -> list[Stmt]:
-            return self._part(loops[outside:], at, lambda at: Load(acc, index(at)))
+        def inside(at: _At) -> list[g.Stmt]:
+            return self._part(loops[outside:], at, lambda at: g.Load(acc, index(at)))
 
         return [
-            Allocate(acc),
+            g.Allocate(acc),
             *self._around(tile, at, "init", start),
             *(
-                self._around(loops, at, "", lambda at: [self._added(Load(acc, index(at)), at)])
+                self._around(loops, at, "", lambda at: [self._added(g.Load(acc, index(at)), at)])
                 if outside is None
                 else self._around(loops[:outside], at, "", inside)
             ),
-            *self._around(tile, at, "out", lambda at: self._write(at, Load(acc, index(at)))),
+            *self._around(tile, at, "out", lambda at: self._write(at, g.Load(acc, index(at)))),
         ]
 
     def _part(
-        self, loops: Sequence[HandLoop], at: _At, whole: Callable[[_At], Load]
-    ) -> list[Stmt]:
+        self, loops: Sequence[HandLoop], at: _At, whole: Callable[[_At], g.Load]
+    ) -> list[g.Stmt]:
         """The innermost loops, with their part of a tile in registers."""
         tile = [loop for loop in loops if not loop.reduce]
         name = self.storage.unused(f"part{self.number or ''}")
-        part = Buffer(name, tuple(x.extent for x in tile), self.nest.result.dtype, "register")
+        part = g.Buffer(name, tuple(x.extent for x in tile), self.nest.result.dtype, "register")
 
-        def own(at: _At) -> Load:
-            return Load(part, tuple(at[loop.name] for loop in tile))
+        def own(at: _At) -> g.Load:
+            return g.Load(part, tuple(at[loop.name] for loop in tile))
 
-        def keep(at: _At) -> list[Stmt]:
-            return [Store(whole(at).buffer, whole(at).index, own(at))]
+        def keep(at: _At) -> list[g.Stmt]:
+            return [g.Store(whole(at).buffer, whole(at).index, own(at))]
 
         return [
-            Allocate(part),
-            *self._around(tile, at, "take", lambda at: [Store(part, own(at).index, whole(at))]),
+            g.Allocate(part),
+            *self._around(tile, at, "take", lambda at: [g.Store(part, own(at).index, whole(at))]),
             *self._around(loops, at, "", lambda at: [self._added(own(at), at)]),
             *self._around(tile, at, "keep", keep),
         ]
 
-    def _added(self, held: Load, at: _At) -> Store:
+    def _added(self, held: g.Load, at: _At) -> g.Store:
         """A term added to what is held, in its place."""
         combine = COMBINE[self.nest.reducer or "sum"]
         value = self._value(self.nest.body, at, None, True)
         result: Expr = held
         for term in terms(value) if combine == "add" else (value,):
             result = Binary(combine, result, term)
-        return Store(held.buffer, held.index, result)
+        return g.Store(held.buffer, held.index, result)
 
-    def _write(self, at: _At, held: Load | None = None) -> list[Stmt]:
+    def _write(self, at: _At, held: g.Load | None = None) -> list[g.Stmt]:
         nest = self.nest
         body = nest.body if held is None else nest.epilogue
         value: Expr | None = held
@@ -175,11 +162,11 @@ class HandLowering:
         assert value is not None
         place = self._place(at)
         index = tuple(to_linear(p, place) for p in nest.index)
-        return [Store(self.storage.touch(nest.out, self.part), index, value)]
+        return [g.Store(self.storage.touch(nest.out, self.part), index, value)]
 
     def _around(
-        self, loops: Sequence[HandLoop], at: _At, name: str, inside: Callable[[_At], list[Stmt]]
-    ) -> list[Stmt]:
+        self, loops: Sequence[HandLoop], at: _At, name: str, inside: Callable[[_At], list[g.Stmt]]
+    ) -> list[g.Stmt]:
         """Statements inside of loops, the outermost first, with what follows from their counters.
         `name` tells the loops of initial and last steps, and of copies, from the nest's own."""
         if not loops:
@@ -188,49 +175,49 @@ class HandLowering:
         if loop.kind == "vectorized":
             return self._vectors(loop, at, name, inside)
         var = self._var(loop.name, name)
-        known = {**at, loop.name: Linear(((var, 1),))}
-        follows: list[Let | Linear] = []
+        known = {**at, loop.name: g.Linear(((var, 1),))}
+        follows: list[g.Let | g.Linear] = []
         bound = None
         if not (rest and loop.kind == rest[0].kind == "parallel"):  # nothing stands between these
             follows, bound = self._follow(known, loop, name)
         local = self._local_copies(loop.name, known) if not name else []
         body = [*local, *self._around(rest, known, name, inside)]
         for part in reversed(follows):
-            if isinstance(part, Let):
+            if isinstance(part, g.Let):
                 body = [part, *body]
             else:
-                body = [Loop(self._var("guard", name), 1, "serial", tuple(body), part)]
-        return [Loop(var, loop.extent, loop.kind, tuple(body), bound)]
+                body = [g.Loop(self._var("guard", name), 1, "serial", tuple(body), part)]
+        return [g.Loop(var, loop.extent, loop.kind, tuple(body), bound)]
 
     def _vectors(
-        self, loop: HandLoop, at: _At, name: str, inside: Callable[[_At], list[Stmt]]
-    ) -> list[Stmt]:
+        self, loop: HandLoop, at: _At, name: str, inside: Callable[[_At], list[g.Stmt]]
+    ) -> list[g.Stmt]:
         """The innermost loop in vectors, the longest ones of this machine that divide it."""
         step = max(d for d in range(1, self.lanes + 1) if loop.extent % d == 0)
         count = loop.extent // step
         var, lane = self._var(loop.name, name), self._var(loop.name, f"{name}lane")
-        place = Linear(((lane, 1),))
+        place = g.Linear(((lane, 1),))
         if count > 1:
-            place = Linear(((var, step),)) + place
+            place = g.Linear(((var, step),)) + place
         known = {**at, loop.name: place}
         self._follow(known, loop, name)  # needs no `Let` and no test: `HandNest` sees to that
-        vector = Loop(lane, step, "vectorized", tuple(inside(known)))
+        vector = g.Loop(lane, step, "vectorized", tuple(inside(known)))
         kind = "unrolled" if count <= self.registers else "serial"
-        return [Loop(var, count, kind, (vector,))] if count > 1 else [vector]
+        return [g.Loop(var, count, kind, (vector,))] if count > 1 else [vector]
 
     def _follow(
-        self, known: dict[str, Linear], loop: HandLoop, name: str
-    ) -> tuple[list[Let | Linear], Linear | None]:
+        self, known: dict[str, g.Linear], loop: HandLoop, name: str
+    ) -> tuple[list[g.Let | g.Linear], g.Linear | None]:
         """Add to `known` what follows from it; the `Let`s and, of reductions that do not
         divide, what must be more than 0, in order; the bound of the loop in place of a test."""
-        lets: list[Let | Linear] = []
+        lets: list[g.Let | g.Linear] = []
         bound = None
         for r in reversed(self.hand.relations):
             if isinstance(r, Fused):
                 if r.fused in known and r.first not in known:
                     value = known[r.fused]
-                    known[r.first] = Linear(((Quotient(value, r.extent), 1),))
-                    known[r.second] = Linear(((Remainder(value, r.extent), 1),))
+                    known[r.first] = g.Linear(((g.Quotient(value, r.extent), 1),))
+                    known[r.second] = g.Linear(((g.Remainder(value, r.extent), 1),))
                 continue
             if r.parent in known or r.outer not in known:
                 continue
@@ -253,11 +240,11 @@ class HandLowering:
         return lets, bound
 
     def _let(
-        self, lets: list[Let | Linear], of: str, name: str, value: Linear, limit: int
-    ) -> Linear:
+        self, lets: list[g.Let | g.Linear], of: str, name: str, value: g.Linear, limit: int
+    ) -> g.Linear:
         var = self._var(of, f"{name}at")
-        lets.append(Let(var, value, limit))
-        return Linear(((var, 1),))
+        lets.append(g.Let(var, value, limit))
+        return g.Linear(((var, 1),))
 
     def _whole_copy(self, read: Read) -> None:
         """A copy of an operand before the nest."""
@@ -271,16 +258,16 @@ class HandLowering:
         made = self._copy(read, buffer, loops, {}, "prepare" if ahead else "body")
         (self.prepare if ahead else self.body).extend(made)
 
-    def _local_copies(self, place: str, at: _At) -> list[Stmt]:
+    def _local_copies(self, place: str, at: _At) -> list[g.Stmt]:
         """Copies of the operands that are packed in a loop."""
-        stmts: list[Stmt] = []
+        stmts: list[g.Stmt] = []
         for operand in (o for o, p in self.hand.packed if p == place):
             for read in self.hand.reads(operand):
                 loops = self._copied(read, self.hand.position(place) + 1)
                 size = math.prod(x.extent for x in loops) * item_bytes(read.tensor.dtype)
                 scope = "register" if size <= PROGRAM.stack_tensor_bytes else "heap"
                 buffer = self._copy_buffer(read, loops, scope)
-                stmts.append(Allocate(buffer))
+                stmts.append(g.Allocate(buffer))
                 stmts += self._copy(read, buffer, loops, at, self.part)
         return stmts
 
@@ -290,49 +277,49 @@ class HandLowering:
         own = (x for x in self.hand.loops[start:] if x.name in moving)
         return tuple(x if x.kind == "vectorized" else replace(x, kind="serial") for x in own)
 
-    def _copy_buffer(self, read: Read, loops: Sequence[HandLoop], scope: str) -> Buffer:
+    def _copy_buffer(self, read: Read, loops: Sequence[HandLoop], scope: str) -> g.Buffer:
         name = self.storage.unused(f"{read.tensor.name}_packed{self.number or ''}")
         taken = {b.name for b, _ in self.copies.values()}
         while name in taken:
             name += "_"
         shape = tuple(x.extent for x in loops)
-        return Buffer(name, shape, read.tensor.dtype, scope)
+        return g.Buffer(name, shape, read.tensor.dtype, scope)
 
     def _copy(
-        self, read: Read, buffer: Buffer, loops: Sequence[HandLoop], at: _At, part: str
-    ) -> list[Stmt]:
-        def copy(at: _At) -> list[Stmt]:
+        self, read: Read, buffer: g.Buffer, loops: Sequence[HandLoop], at: _At, part: str
+    ) -> list[g.Stmt]:
+        def copy(at: _At) -> list[g.Stmt]:
             place = tuple(at[x.name] for x in loops)
-            return [Store(buffer, place, self._load(read, at, part))]
+            return [g.Store(buffer, place, self._load(read, at, part))]
 
         made = self._around(loops, at, buffer.name, copy)
         self.copies[read] = buffer, tuple(x.name for x in loops)
         return made
 
-    def _place(self, at: _At) -> dict[Index, Linear]:
+    def _place(self, at: _At) -> dict[Index, g.Linear]:
         """The place of every axis, as far as it is known."""
         return {axis: at[axis.name] for axis in self.nest.extents if axis.name in at}
 
-    def _value(self, x: Expr, at: _At, held: Load | None, packed: bool) -> Expr:
+    def _value(self, x: Expr, at: _At, held: g.Load | None, packed: bool) -> Expr:
         """An element expression of the notation over the loops."""
         if isinstance(x, IndexValue):
-            return Position(to_linear(x.value, self._place(at)))
+            return g.Position(to_linear(x.value, self._place(at)))
         if isinstance(x, Read):
             if held is not None and x.tensor is self.nest.result:
                 return held
             if packed and x in self.copies and not isinstance(x, Table):
                 buffer, loops = self.copies[x]
-                return Load(buffer, tuple(at[name] for name in loops))
+                return g.Load(buffer, tuple(at[name] for name in loops))
             return self._load(x, at)
         return rebuild(x, lambda child: self._value(child, at, held, packed))
 
-    def _load(self, read: Read, at: _At, part: str | None = None) -> Load:
+    def _load(self, read: Read, at: _At, part: str | None = None) -> g.Load:
         place = self._place(at)
         index = tuple(to_linear(p, place) for p in read.index)
         buffer = self.storage.touch(read.tensor, part or self.part)
-        return Load(buffer, index, leaves(read, self.nest.extents))
+        return g.Load(buffer, index, leaves(read, self.nest.extents))
 
-    def _var(self, name: str, suffix: str) -> Var:
-        return Var(
+    def _var(self, name: str, suffix: str) -> g.Var:
+        return g.Var(
             ".".join(filter(None, (name.replace("*", "_"), suffix, str(self.number or ""))))
         )

@@ -33,19 +33,7 @@ from loopwright.schedule.program.nest import (
 from loopwright.schedule.program.plan import Prefetch
 from loopwright.schedule.sketch.sketch import NestSketch, Packed
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    Buffer,
-    Column,
-    Linear,
-    Load,
-    Loop,
-    Position,
-    Sparse,
-    Stmt,
-    Store,
-    Var,
-)
+from loopwright.schedule.tree import grammar as g
 
 
 class NestLowering:
@@ -58,11 +46,11 @@ class NestLowering:
     def __init__(
         self,
         sketch: NestSketch,
-        values: Mapping[str, tuple[Column, ...]],
+        values: Mapping[str, tuple[g.Column, ...]],
         storage: Storage,
         part: str,
         target: Target,
-        rows: Mapping[Index, Linear],
+        rows: Mapping[Index, g.Linear],
         number: int,
         prefetch: Sequence[Prefetch] = (),
     ) -> None:
@@ -76,7 +64,7 @@ class NestLowering:
         self.tests = itertools.count()
         self.extents = self.nest.extents | {row: extent(row) for row in rows}
 
-    def lower(self) -> list[Stmt]:
+    def lower(self) -> list[g.Stmt]:
         """Blocks, tiles of a block, and the register tile inside."""
         body = tuple(self._innermost())
         order = self.sketch.order
@@ -89,61 +77,61 @@ class NestLowering:
             body = self.tiles.around(axis, body)
         kind = "serial" if self.rows or self.part == "prepare" else "parallel"
         for axis in (a for a in reversed(self.nest.axes) if a in order):
-            body = (Loop(self.axes[axis].block, self.axes[axis].blocks, kind, body),)
+            body = (g.Loop(self.axes[axis].block, self.axes[axis].blocks, kind, body),)
         return list(body)
 
-    def _innermost(self) -> list[Stmt]:
+    def _innermost(self) -> list[g.Stmt]:
         if is_order(self.nest):
             return self._row()
         return self._register_tile() if self.sketch.scan is None else self._scan(self.sketch.scan)
 
-    def _scan(self, scan: Scan) -> list[Stmt]:
+    def _scan(self, scan: Scan) -> list[g.Stmt]:
         """The running results of a register tile, each written behind its step, or before it."""
         tile, step, count = self.sketch.tile, self.var(scan.axis.name), extent(scan.axis)
-        along = Linear(((step, -1),), count - 1) if scan.backward else Linear(((step, 1),))
+        along = g.Linear(((step, -1),), count - 1) if scan.backward else g.Linear(((step, 1),))
         place = dict.fromkeys((scan.axis, *self.nest.reduce), along)
         acc = self._accumulator()
 
-        def update(at: dict[Index, Linear]) -> Stmt:
+        def update(at: dict[Index, g.Linear]) -> g.Stmt:
             return self._update(acc, tuple(at.values()), at, place, scan.body)
 
         add = self.tiles.inside(tile, update, "at")
         write = self.tiles.inside(tile, lambda at: self._write(at, acc, place), "out")
         body = (*write, *add) if scan.exclusive else (*add, *write)
         start = self.tiles.inside(tile, lambda at: self._start(acc, at), "init")
-        return [Allocate(acc), *start, Loop(step, count, "serial", body)]
+        return [g.Allocate(acc), *start, g.Loop(step, count, "serial", body)]
 
-    def _accumulator(self) -> Buffer:
+    def _accumulator(self) -> g.Buffer:
         """The results of a register tile."""
         shape = tuple(self.sizes[a] for a in self.sketch.tile)
         name = self.storage.unused(f"acc{self.number or ''}")
-        return Buffer(name, shape, self.nest.result.dtype, "register")
+        return g.Buffer(name, shape, self.nest.result.dtype, "register")
 
-    def _row(self) -> list[Stmt]:
+    def _row(self) -> list[g.Stmt]:
         """One row of an order: the loop over ranks around that over places."""
         nest, place = self.nest, self.tiles.place({})
         ranks = tuple(a for a in nest.axes if a not in self.sketch.order)
         assert nest.reducer is not None
-        loops: list[tuple[Var, Column, str]] = []
+        loops: list[tuple[g.Var, g.Column, str]] = []
         for axes, name, kind in ((ranks, "rank", nest.reducer), (nest.reduce, "place", "serial")):
             var = self.var(axes[0].name if axes else name)
             loops.append((var, math.prod(map(extent, axes)), kind))
-            place |= {a: Linear(((var, 1),)) for a in axes}
+            place |= {a: g.Linear(((var, 1),)) for a in axes}
         value = Cast(self._value(nest.body, place, {}, None), "int32")
         return wrapped([self._store(nest.index, value, place)], loops)
 
-    def _register_tile(self) -> list[Stmt]:
+    def _register_tile(self) -> list[g.Stmt]:
         if self.nest.reducer is None:
             return self._writes()
         tile = self.sketch.tile
         across = self.sketch.vector if self.sketch.vector in self.nest.reduce else None
         acc = self._accumulator()
         loops = reduction_loops(self.sketch, self.values, self.sizes, across, self.var)
-        stmts: list[Stmt] = [Allocate(acc)]
+        stmts: list[g.Stmt] = [g.Allocate(acc)]
         held = acc
         if loops.blocked:
             held = replace(acc, name=self.storage.unused(f"{acc.name}_sum"), scope="heap")
-            stmts.append(Allocate(held))
+            stmts.append(g.Allocate(held))
         stmts += self.tiles.inside(tile, lambda at: self._start(held, at), "init")
         stmts += self._reduction(acc, held, loops)
         if across is None:
@@ -155,15 +143,15 @@ class NestLowering:
         spatial = self.sketch.tiled
         return stmts + self.tiles.inside(spatial, lambda at: self._write(at, acc), "out")
 
-    def _writes(self) -> list[Stmt]:
+    def _writes(self) -> list[g.Stmt]:
         """The elements of an element-wise nest."""
-        stmts: list[Stmt] = []
+        stmts: list[g.Stmt] = []
         writes = ((self.nest.index, self.nest.body), *self.nest.also)
         for number, (index, body) in enumerate(writes):
 
             def write(
-                at: dict[Index, Linear], index: tuple[Affine, ...] = index, body: Expr = body
-            ) -> Stmt:
+                at: dict[Index, g.Linear], index: tuple[Affine, ...] = index, body: Expr = body
+            ) -> g.Stmt:
                 place = self.place(at)
                 return self._store(index, self._value(body, place, at, None), place)
 
@@ -188,27 +176,27 @@ class NestLowering:
                 return axis
         return None
 
-    def _start(self, acc: Buffer, at: dict[Index, Linear]) -> Stmt:
+    def _start(self, acc: g.Buffer, at: dict[Index, g.Linear]) -> g.Stmt:
         value: Expr = identity(self.nest.reducer, acc.dtype)
         if self.nest.start is not None:
             value = self._load(self.nest.start, self.place(at), at)
-        return Store(acc, tuple(at.values()), value)
+        return g.Store(acc, tuple(at.values()), value)
 
-    def _reduction(self, acc: Buffer, held: Buffer, loops: ReductionLoops) -> list[Stmt]:
+    def _reduction(self, acc: g.Buffer, held: g.Buffer, loops: ReductionLoops) -> list[g.Stmt]:
         """The reduction loops around the register tile; `held` has the sum of finished blocks."""
         predicates = self.sketch.predicates
 
-        def update(at: dict[Index, Linear]) -> Stmt:
+        def update(at: dict[Index, g.Linear]) -> g.Stmt:
             return self._update(acc, tuple(at.values()), at, loops.place, predicates.body)
 
-        def vectors(body: list[Stmt], at: dict[Index, Linear]) -> list[Stmt]:
+        def vectors(body: list[g.Stmt], at: dict[Index, g.Linear]) -> list[g.Stmt]:
             return self._where(predicates.places, at, loops, wrapped(body, loops.inside))
 
         body = self.tiles.inside(self.sketch.tile, update, "at", around=vectors)
         if self.nest.sparse is not None:
             *around_it, last = loops.outer
             (loop,) = wrapped(body, [last])
-            assert isinstance(loop, Loop)
+            assert isinstance(loop, g.Loop)
             sparse = self._sparse(self.nest.sparse, loops.place)
             hints = self._hints(around_it)  # in each step they might not be reached
             return wrapped([*hints, replace(loop, sparse=sparse)], around_it)
@@ -225,47 +213,47 @@ class NestLowering:
             body = wrapped(body, every[depth - 1 : depth] if depth else [])
         return body
 
-    def _block(self, acc: Buffer, held: Buffer, body: list[Stmt]) -> list[Stmt]:
+    def _block(self, acc: g.Buffer, held: g.Buffer, body: list[g.Stmt]) -> list[g.Stmt]:
         """A block of a long sum, from zero, and its addition to the blocks before it."""
         zero = identity(self.nest.reducer, acc.dtype)
 
-        def add(at: dict[Index, Linear]) -> Stmt:
+        def add(at: dict[Index, g.Linear]) -> g.Stmt:
             here = tuple(at.values())
-            return Store(held, here, Binary("add", Load(held, here), Load(acc, here)))
+            return g.Store(held, here, Binary("add", g.Load(held, here), g.Load(acc, here)))
 
         tile = self.sketch.tile
-        begin = self.tiles.inside(tile, lambda at: Store(acc, tuple(at.values()), zero), "zero")
+        begin = self.tiles.inside(tile, lambda at: g.Store(acc, tuple(at.values()), zero), "zero")
         return [*begin, *body, *self.tiles.inside(tile, add, "add")]
 
-    def _sparse(self, read: Read, reduce: Mapping[Index, Linear]) -> Sparse:
+    def _sparse(self, read: Read, reduce: Mapping[Index, g.Linear]) -> g.Sparse:
         """Operands that must be 0 at all places of a register tile for a step to be skipped."""
         rows = {a: self.var(f"{a.name}.any") for a in self.sketch.tiled if a in indices(read)}
-        at = {axis: Linear(((var, 1),)) for axis, var in rows.items()}
+        at = {axis: g.Linear(((var, 1),)) for axis, var in rows.items()}
         load = self._load(read, {**self.place(at), **reduce}, at)
-        return Sparse(load, tuple((var, self.sizes[axis]) for axis, var in rows.items()))
+        return g.Sparse(load, tuple((var, self.sizes[axis]) for axis, var in rows.items()))
 
     def _where(
         self,
         tests: Sequence[Affine],
-        at: dict[Index, Linear],
+        at: dict[Index, g.Linear],
         loops: ReductionLoops,
-        body: list[Stmt],
-    ) -> list[Stmt]:
+        body: list[g.Stmt],
+    ) -> list[g.Stmt]:
         """Statements where each of these is more than 0, by loops of one iteration at most."""
         place = {**self.place(at), **loops.place}
         for test in tests:
             guard = self.var(f"guard{next(self.tests)}")
-            body = [Loop(guard, 1, "serial", tuple(body), to_linear(test, place))]
+            body = [g.Loop(guard, 1, "serial", tuple(body), to_linear(test, place))]
         return body
 
-    def _hints(self, steps: Sequence[tuple[Var, Column, str]]) -> list[Stmt]:
+    def _hints(self, steps: Sequence[tuple[g.Var, g.Column, str]]) -> list[g.Stmt]:
         """Hints in every step of the reduction: about what the next iteration of common loops
         reads, and about the next panels of large operands, where all register tiles along the
         other axes go over one panel first."""
         vector, order = self.sketch.vector, self.sketch.order
-        passes = [(Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in order]
-        inner = [(Linear(((var, 1),)), count) for var, count, _ in steps]
-        hints: list[Stmt] = []
+        passes = [(g.Linear(((self.axes[a].inner, 1),)), self.axes[a].within) for a in order]
+        inner = [(g.Linear(((var, 1),)), count) for var, count, _ in steps]
+        hints: list[g.Stmt] = []
         for rows in self.prefetch:
             buffer = self.storage.touch(rows.tensor, self.part)
             number = to_linear(rows.number, self.rows)
@@ -284,23 +272,23 @@ class NestLowering:
                 hints += prefetches(buffer, size, number, passes[outside:], inner, panel.name)
         return hints
 
-    def _number(self, panel: Packed) -> Linear:
+    def _number(self, panel: Packed) -> g.Linear:
         """Number of the panel of an operand that is in use, among all."""
-        number, place = Linear(), self.place({})
+        number, place = g.Linear(), self.place({})
         for axis in panel.outer:
             number = number * extent(axis) + place[axis]
         level = self.axes[panel.axis]
-        return number * level.tiles + Linear(((level.number, 1),))
+        return number * level.tiles + g.Linear(((level.number, 1),))
 
     def _update(
         self,
-        acc: Buffer,
-        where: tuple[Linear, ...],
-        at: dict[Index, Linear],
-        reduce: Mapping[Index, Linear],
+        acc: g.Buffer,
+        where: tuple[g.Linear, ...],
+        at: dict[Index, g.Linear],
+        reduce: Mapping[Index, g.Linear],
         body: Expr,
         new: Expr | None = None,
-    ) -> Stmt:
+    ) -> g.Stmt:
         place = self.place(at)
         for axis, linear in reduce.items():
             place[axis] = linear + at[axis] if axis in at else linear
@@ -308,81 +296,92 @@ class NestLowering:
         combine = COMBINE[self.nest.reducer or "sum"]
         if new is not None and combine not in ("max", "min"):
             value = Select(new, value, identity(self.nest.reducer, value.dtype))
-        result: Expr = Load(acc, where)
+        result: Expr = g.Load(acc, where)
         for term in terms(value) if combine == "add" else (value,):
             result = Binary(combine, result, term)
-        return Store(acc, where, result)
+        return g.Store(acc, where, result)
 
-    def _tail(self, acc: Buffer, across: Index) -> list[Stmt]:
+    def _tail(self, acc: g.Buffer, across: Index) -> list[g.Stmt]:
         """Rest of a reduction axis that is not a multiple of its tile, in vectors. The last one
         overlaps the one before it, and leaves out what that has; an extreme may have it twice."""
         size, count = extent(across), self.tiles.lanes
         rest, over = size % self.sizes[across], size % count
         tail, last = self.var(f"{across.name}.tail"), self.var(f"{across.name}.last")
-        whole = self._vector(acc, across, "tail", Linear(((tail, count),), size - rest))
-        part = self._vector(acc, across, "last", Linear((), size - count), over - count)
+        whole = self._vector(acc, across, "tail", g.Linear(((tail, count),), size - rest))
+        part = self._vector(acc, across, "last", g.Linear((), size - count), over - count)
         return [
             *wrapped(whole, [(tail, rest // count, "serial")]),
-            Loop(last, 1, "serial", tuple(part), Linear((), over)),
+            g.Loop(last, 1, "serial", tuple(part), g.Linear((), over)),
         ]
 
     def _vector(
-        self, acc: Buffer, across: Index, name: str, begin: Linear, out: Column | None = None
-    ) -> list[Stmt]:
+        self, acc: g.Buffer, across: Index, name: str, begin: g.Linear, out: g.Column | None = None
+    ) -> list[g.Stmt]:
         """One vector of a reduction axis, but for the lanes that are less than 0 with `out`."""
         lane, body = self.var(f"{across.name}.{name}lane"), self.sketch.predicates.body
         inner = {a: self.var(f"{a.name}.{name}") for a in self.sketch.reduce if a is not across}
-        place = {a: Linear(((var, 1),)) for a, var in inner.items()}
-        place[across] = begin + Linear(((lane, 1),))
+        place = {a: g.Linear(((var, 1),)) for a, var in inner.items()}
+        place[across] = begin + g.Linear(((lane, 1),))
         new = None
         if out is not None:
-            new = Binary("ge", Position(Linear(((lane, 1),), out)), Const(0, "int32"))
+            new = Binary("ge", g.Position(g.Linear(((lane, 1),), out)), Const(0, "int32"))
 
-        def update(at: dict[Index, Linear]) -> Stmt:
-            where = (*at.values(), Linear(((lane, 1),)))
+        def update(at: dict[Index, g.Linear]) -> g.Stmt:
+            where = (*at.values(), g.Linear(((lane, 1),)))
             made = self._update(acc, where, at, place, body, new)
-            return Loop(lane, self.tiles.lanes, "vectorized", (made,))
+            return g.Loop(lane, self.tiles.lanes, "vectorized", (made,))
 
         made = self.tiles.inside(self.sketch.tiled, update, f"{name}at")
         return wrapped(made, [(var, extent(a), "serial") for a, var in inner.items()])
 
     def _write(
-        self, at: dict[Index, Linear], acc: Buffer, along: Mapping[Index, Linear] | None = None
-    ) -> Stmt:
+        self,
+        at: dict[Index, g.Linear],
+        acc: g.Buffer,
+        along: Mapping[Index, g.Linear] | None = None,
+    ) -> g.Stmt:
         """Stores that a reduction writes back; a scan's are `along` its axis."""
         place = {**self.place(at), **(along or {})}
         missing = len(acc.shape) - len(at)
-        held = Load(acc, (*at.values(), *(Linear() for _ in range(missing))))
+        held = g.Load(acc, (*at.values(), *(g.Linear() for _ in range(missing))))
         after = self.nest.epilogue
         value = held if after is None else self._value(after, place, at, held)
         return self._store(self.nest.index, value, place)
 
     def _store(
-        self, index: tuple[Affine, ...], value: Expr, place: Mapping[Index, Linear]
-    ) -> Stmt:
+        self, index: tuple[Affine, ...], value: Expr, place: Mapping[Index, g.Linear]
+    ) -> g.Stmt:
         buffer = self.storage.touch(self.nest.out, self.part)
-        return Store(buffer, tuple(to_linear(p, place) for p in index), value)
+        return g.Store(buffer, tuple(to_linear(p, place) for p in index), value)
 
     def _value(
-        self, x: Expr, place: Mapping[Index, Linear], at: Mapping[Index, Linear], held: Load | None
+        self,
+        x: Expr,
+        place: Mapping[Index, g.Linear],
+        at: Mapping[Index, g.Linear],
+        held: g.Load | None,
     ) -> Expr:
         """An element expression of the notation over the loops."""
         if isinstance(x, IndexValue):
-            return Position(to_linear(x.value, place))
+            return g.Position(to_linear(x.value, place))
         if isinstance(x, Read):
             if held is not None and x.tensor is self.nest.result:
                 return held
             return self._load(x, place, at)
         return rebuild(x, lambda child: self._value(child, place, at, held))
 
-    def _load(self, read: Read, place: Mapping[Index, Linear], at: Mapping[Index, Linear]) -> Load:
+    def _load(
+        self, read: Read, place: Mapping[Index, g.Linear], at: Mapping[Index, g.Linear]
+    ) -> g.Load:
         packed = self.packed.get((read.tensor, read.index))
         if packed is not None and not isinstance(read, Table):
             buffer = self.storage.packed[packed, self.number]
-            inside = (*(place[a] for a in packed.inner), at.get(packed.axis, Linear()))
+            inside = (*(place[a] for a in packed.inner), at.get(packed.axis, g.Linear()))
             if packed.local:
-                return Load(buffer, inside)
-            tile = Linear(((self.axes[packed.axis].number, 1),))
-            return Load(buffer, (*(place[a] for a in packed.outer), tile, *inside))
+                return g.Load(buffer, inside)
+            tile = g.Linear(((self.axes[packed.axis].number, 1),))
+            return g.Load(buffer, (*(place[a] for a in packed.outer), tile, *inside))
         index = tuple(to_linear(p, place) for p in read.index)
-        return Load(self.storage.touch(read.tensor, self.part), index, leaves(read, self.extents))
+        return g.Load(
+            self.storage.touch(read.tensor, self.part), index, leaves(read, self.extents)
+        )

@@ -16,25 +16,12 @@ from loopwright.schedule.loops.statements import to_linear, wrapped
 from loopwright.schedule.loops.storage import Storage
 from loopwright.schedule.program.nest import Nest, extent, leaves, stride
 from loopwright.schedule.target import Gpu
-from loopwright.schedule.tree.grammar import (
-    Buffer,
-    Column,
-    Let,
-    Linear,
-    Load,
-    Position,
-    Quotient,
-    Remainder,
-    Stmt,
-    Store,
-    Var,
-    flat,
-)
+from loopwright.schedule.tree import grammar as g
 from loopwright.schedule.tree.index_analysis import IndexAnalysis
 
 MOST_LANES = 8
 
-At = Mapping[Index, Linear]
+At = Mapping[Index, g.Linear]
 Held = Callable[[Read], Expr | None]
 """Replacement of a read: an accumulator, a register; None for the tensor's own element."""
 
@@ -46,23 +33,23 @@ class KernelLowering:
     def __init__(self, storage: Storage, part: str, gpu: Gpu) -> None:
         self.storage, self.part, self.gpu = storage, part, gpu
         self.analysis = IndexAnalysis()
-        self.local: dict[str, Buffer] = {}
-        self.row = Linear()
-        self.rows: Column = 1
+        self.local: dict[str, g.Buffer] = {}
+        self.row = g.Linear()
+        self.rows: g.Column = 1
         self._names: dict[str, int] = {}
         self._buffers: dict[str, int] = {}
 
-    def var(self, name: str, extent: Column) -> Var:
+    def var(self, name: str, extent: g.Column) -> g.Var:
         """A new loop's counter."""
-        var = Var(self._name(name))
+        var = g.Var(self._name(name))
         self.analysis.loop(var, extent)
         return var
 
-    def let(self, name: str, value: Linear, limit: Column) -> tuple[Let, Linear]:
+    def let(self, name: str, value: g.Linear, limit: g.Column) -> tuple[g.Let, g.Linear]:
         """`name = min(value, limit)`, and the name as an index expression."""
-        var = Var(self._name(name))
+        var = g.Var(self._name(name))
         self.analysis.let(var, value, limit)
-        return Let(var, value, limit), Linear(((var, 1),))
+        return g.Let(var, value, limit), g.Linear(((var, 1),))
 
     def _name(self, name: str) -> str:
         count = self._names.get(name, 0)
@@ -70,43 +57,43 @@ class KernelLowering:
         return f"{name}.{count}" if count else name
 
     def own(
-        self, name: str, shape: tuple[Column, ...], dtype: str, scope: str = "register"
-    ) -> Buffer:
+        self, name: str, shape: tuple[g.Column, ...], dtype: str, scope: str = "register"
+    ) -> g.Buffer:
         """A new buffer of this kernel."""
         count = self._buffers.get(name, 0)
         self._buffers[name] = count + 1
-        return Buffer(self.storage.unused(name + str(count or "")), shape, dtype, scope)
+        return g.Buffer(self.storage.unused(name + str(count or "")), shape, dtype, scope)
 
     def decode(
-        self, value: Linear, counts: Sequence[tuple[str, Column]]
-    ) -> tuple[list[Stmt], list[Linear]]:
+        self, value: g.Linear, counts: Sequence[tuple[str, g.Column]]
+    ) -> tuple[list[g.Stmt], list[g.Linear]]:
         """The subscripts of element number `value` of an array, the last one fastest."""
-        lets: list[Stmt] = []
-        found: list[Linear] = []
+        lets: list[g.Stmt] = []
+        found: list[g.Linear] = []
         rest = value
         for place, (name, count) in enumerate(reversed(counts)):
             if isinstance(count, int) and count == 1:
-                found.append(Linear())
+                found.append(g.Linear())
                 continue
             last = place == len(counts) - 1
-            here = rest if last else Linear(((Remainder(rest, count), 1),))
+            here = rest if last else g.Linear(((g.Remainder(rest, count), 1),))
             let, at = self.let(name, here, count - 1)
             lets.append(let)
             found.append(at)
             if not last:
-                rest = Linear(((Quotient(rest, count), 1),))
+                rest = g.Linear(((g.Quotient(rest, count), 1),))
         return lets, found[::-1]
 
-    def buffer(self, tensor: Tensor) -> Buffer:
+    def buffer(self, tensor: Tensor) -> g.Buffer:
         """Buffer of a tensor, seen with the shape of this view of it."""
         if tensor.name in self.local:
             shape = (self.rows, *tensor_shape(tensor))
-            return Buffer(self.local[tensor.name].name, shape, tensor.dtype, "shared")
+            return g.Buffer(self.local[tensor.name].name, shape, tensor.dtype, "shared")
         return self.storage.touch(tensor, self.part)
 
     def place(
         self, tensor: Tensor, index: Sequence[Affine], at: At
-    ) -> tuple[Buffer, tuple[Linear, ...]]:
+    ) -> tuple[g.Buffer, tuple[g.Linear, ...]]:
         """An element of a tensor."""
         where = tuple(to_linear(p, at) for p in index)
         buffer = self.buffer(tensor)
@@ -115,22 +102,22 @@ class KernelLowering:
     def value(self, x: Expr, at: At, extents: Mapping[Index, int], held: Held) -> Expr:
         """An element expression of the notation over the loops."""
         if isinstance(x, IndexValue):
-            return Position(to_linear(x.value, at))
+            return g.Position(to_linear(x.value, at))
         if isinstance(x, Read):
             found = held(x)
             if found is not None:
                 return found
             buffer, where = self.place(x.tensor, x.index, at)
-            return Load(buffer, where, leaves(x, extents))
+            return g.Load(buffer, where, leaves(x, extents))
         return rebuild(x, lambda child: self.value(child, at, extents, held))
 
-    def store(self, tensor: Tensor, index: Sequence[Affine], at: At, value: Expr) -> Store:
-        return Store(*self.place(tensor, index, at), value)
+    def store(self, tensor: Tensor, index: Sequence[Affine], at: At, value: Expr) -> g.Store:
+        return g.Store(*self.place(tensor, index, at), value)
 
-    def finish(self, nest: Nest, at: At, extents: Mapping[Index, int], reduced: Load) -> Store:
+    def finish(self, nest: Nest, at: At, extents: Mapping[Index, int], reduced: g.Load) -> g.Store:
         """The result's element, after the epilogue of what was reduced."""
 
-        def held(read: Read) -> Load | None:
+        def held(read: Read) -> g.Load | None:
             return reduced if read.tensor is nest.result else None
 
         after = nest.epilogue
@@ -139,52 +126,52 @@ class KernelLowering:
 
     def lanes(
         self,
-        wanted: Column,
+        wanted: g.Column,
         accesses: Sequence[tuple[Tensor, tuple[Affine, ...]]],
         axis: Index,
         at: At,
         most: int = MOST_LANES,
-    ) -> Column:
+    ) -> g.Column:
         """Number of neighbours along an axis, at most `wanted` and a divisor of it, that can be
         vectors in all accesses. `at` says where the first of them is, as far as it is a multiple
         of what is known."""
         widest = max((item_bytes(t.dtype) for t, _ in accesses), default=4)
-        count: Column = np.gcd(wanted, min(most, self.gpu.vector_bytes // widest))
+        count: g.Column = np.gcd(wanted, min(most, self.gpu.vector_bytes // widest))
         for tensor, index in accesses:
             step = stride(tensor, index, axis)
             if step == 0:
                 continue
             if step != 1:
                 return 1
-            count = np.gcd(count, self.analysis.step(flat(*self.place(tensor, index, at))))
+            count = np.gcd(count, self.analysis.step(g.flat(*self.place(tensor, index, at))))
         return count
 
     def nest_loops(
         self,
-        sizes: Sequence[tuple[Index, Column]],
+        sizes: Sequence[tuple[Index, g.Column]],
         name: str,
-        make: Callable[[dict[Index, Linear]], Sequence[Stmt]],
-        lanes: Column | None = None,
-    ) -> list[Stmt]:
+        make: Callable[[dict[Index, g.Linear]], Sequence[g.Stmt]],
+        lanes: g.Column | None = None,
+    ) -> list[g.Stmt]:
         """Unrolled loops over a small tile; with `lanes`, the innermost one is in vectors."""
-        at: dict[Index, Linear] = {}
-        loops: list[tuple[Var, Column, str]] = []
+        at: dict[Index, g.Linear] = {}
+        loops: list[tuple[g.Var, g.Column, str]] = []
         for number, (axis, size) in enumerate(sizes):
             if lanes is not None and number == len(sizes) - 1:
                 var = self.var(f"{axis.name}.{name}", size // lanes)
                 lane = self.var(f"{axis.name}.{name}lane", lanes)
                 loops += [(var, size // lanes, "unrolled"), (lane, lanes, "vectorized")]
-                at[axis] = Linear(((var, lanes), (lane, 1)))
+                at[axis] = g.Linear(((var, lanes), (lane, 1)))
             else:
                 var = self.var(f"{axis.name}.{name}", size)
                 loops.append((var, size, "unrolled"))
-                at[axis] = Linear(((var, 1),))
+                at[axis] = g.Linear(((var, 1),))
         return wrapped(make(at), loops)
 
 
-def linear(*terms: tuple[Var, Column]) -> Linear:
+def linear(*terms: tuple[g.Var, g.Column]) -> g.Linear:
     """Σ coefficient · variable."""
-    return Linear(tuple(terms))
+    return g.Linear(tuple(terms))
 
 
 def nothing(read: Read) -> None:

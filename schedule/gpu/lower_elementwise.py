@@ -24,37 +24,27 @@ from loopwright.schedule.gpu.context import KernelLowering, accesses, extents_of
 from loopwright.schedule.loops.statements import identity, wrapped
 from loopwright.schedule.program.nest import Nest, extent, leaves
 from loopwright.schedule.sketch.kernel import Elementwise
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    Buffer,
-    Column,
-    Linear,
-    Load,
-    Stmt,
-    Store,
-    Var,
-    ceildiv,
-)
+from loopwright.schedule.tree import grammar as g
 
-Values = Mapping[str, tuple[Column, ...]]
+Values = Mapping[str, tuple[g.Column, ...]]
 
 
-def lower_elementwise(sketch: Elementwise, values: Values, kernel: KernelLowering) -> list[Stmt]:
+def lower_elementwise(sketch: Elementwise, values: Values, kernel: KernelLowering) -> list[g.Stmt]:
     """The kernel of a nest on its own."""
-    sizes: dict[Index, Column] = dict.fromkeys(sketch.axes, 1)
+    sizes: dict[Index, g.Column] = dict.fromkeys(sketch.axes, 1)
     sizes |= dict(zip(sketch.tiled, values.get("tile", ()), strict=True))
     (threads,) = values["threads"]
-    total: Column = 1
+    total: g.Column = 1
     counts = []
     for axis in sketch.axes:
-        tiles = ceildiv(extent(axis), sizes[axis])
+        tiles = g.ceildiv(extent(axis), sizes[axis])
         counts.append((f"{axis.name}.tile", tiles))
         total = total * tiles
-    blocks = ceildiv(total, threads)
+    blocks = g.ceildiv(total, threads)
     block, thread = kernel.var("block", blocks), kernel.var("thread", threads)
     clip, tile = kernel.let("tile", linear((block, threads), (thread, 1)), total - 1)
     lets, numbers = kernel.decode(tile, counts)
-    at: dict[Index, Linear] = {}
+    at: dict[Index, g.Linear] = {}
     for axis, number in zip(sketch.axes, numbers, strict=True):
         at[axis] = number
         if axis in sketch.tiled:
@@ -72,10 +62,10 @@ class ThreadTile:
 
     nest: Nest
     kernel: KernelLowering
-    at: Mapping[Index, Linear]
-    tiled: Sequence[tuple[Index, Column]]
+    at: Mapping[Index, g.Linear]
+    tiled: Sequence[tuple[Index, g.Column]]
 
-    def elements(self, values: Values) -> list[Stmt]:
+    def elements(self, values: Values) -> list[g.Stmt]:
         """Statements that compute and write them."""
         nest, kernel, at, tiled = self.nest, self.kernel, self.at, self.tiled
         if nest.reducer is None:
@@ -83,28 +73,28 @@ class ThreadTile:
         acc = kernel.own("acc", tuple(size for _, size in tiled) or (1,), nest.result.dtype)
         start = identity(nest.reducer, acc.dtype)
 
-        def where(inside: Mapping[Index, Linear]) -> tuple[Linear, ...]:
-            return tuple(inside.values()) or (Linear(),)
+        def where(inside: Mapping[Index, g.Linear]) -> tuple[g.Linear, ...]:
+            return tuple(inside.values()) or (g.Linear(),)
 
-        def init(inside: Mapping[Index, Linear]) -> list[Stmt]:
-            return [Store(acc, where(inside), start)]
+        def init(inside: Mapping[Index, g.Linear]) -> list[g.Stmt]:
+            return [g.Store(acc, where(inside), start)]
 
-        stmts: list[Stmt] = [Allocate(acc), *kernel.nest_loops(tiled, "init", init)]
+        stmts: list[g.Stmt] = [g.Allocate(acc), *kernel.nest_loops(tiled, "init", init)]
         stmts += self._reduction(values, acc)
         extents = extents_of(nest, at)
         lanes = self.lanes([(nest.out, nest.index), *accesses(nest, nest.epilogue)], nest.epilogue)
 
-        def write(inside: Mapping[Index, Linear]) -> list[Stmt]:
-            return [kernel.finish(nest, _moved(at, inside), extents, Load(acc, where(inside)))]
+        def write(inside: Mapping[Index, g.Linear]) -> list[g.Stmt]:
+            return [kernel.finish(nest, _moved(at, inside), extents, g.Load(acc, where(inside)))]
 
         return stmts + kernel.nest_loops(tiled, "out", write, lanes)
 
-    def _reduction(self, values: Values, acc: Buffer) -> list[Stmt]:
+    def _reduction(self, values: Values, acc: g.Buffer) -> list[g.Stmt]:
         """The reduction loops, the last ones unrolled by the "unroll" knob."""
         nest, kernel = self.nest, self.kernel
         factors = dict(zip(unrolled_axes(nest), values.get("unroll", ()), strict=False))
-        outer: list[tuple[Var, Column, str]] = []
-        inner: list[tuple[Var, Column, str]] = []
+        outer: list[tuple[g.Var, g.Column, str]] = []
+        inner: list[tuple[g.Var, g.Column, str]] = []
         place = dict(self.at)
         for k in nest.reduce:
             factor = factors.get(k, 1)
@@ -116,26 +106,26 @@ class ThreadTile:
         extents = extents_of(nest, self.at)
         combine = COMBINE[nest.reducer or "sum"]
 
-        def update(inside: Mapping[Index, Linear]) -> list[Stmt]:
-            where = tuple(inside.values()) or (Linear(),)
+        def update(inside: Mapping[Index, g.Linear]) -> list[g.Stmt]:
+            where = tuple(inside.values()) or (g.Linear(),)
             value = kernel.value(nest.body, _moved(place, inside), extents, nothing)
-            return [Store(acc, where, Binary(combine, Load(acc, where), value))]
+            return [g.Store(acc, where, Binary(combine, g.Load(acc, where), value))]
 
         lanes = replace(self, at=place).lanes(accesses(nest, nest.body))
         return wrapped(kernel.nest_loops(self.tiled, "at", update, lanes), outer + inner)
 
-    def _writes(self) -> list[Stmt]:
+    def _writes(self) -> list[g.Stmt]:
         """The elements of an element-wise nest."""
-        nest, kernel, stmts = self.nest, self.kernel, list[Stmt]()
+        nest, kernel, stmts = self.nest, self.kernel, list[g.Stmt]()
         extents = extents_of(nest, self.at)
         for index, body in ((nest.index, nest.body), *nest.also):
             lanes = self.lanes([(nest.out, index), *accesses(nest, body)], body)
 
             def write(
-                inside: Mapping[Index, Linear],
+                inside: Mapping[Index, g.Linear],
                 index: tuple[Affine, ...] = index,
                 body: Expr = body,
-            ) -> list[Stmt]:
+            ) -> list[g.Stmt]:
                 place = _moved(self.at, inside)
                 value = kernel.value(body, place, extents, nothing)
                 return [kernel.store(nest.out, index, place, value)]
@@ -145,7 +135,7 @@ class ThreadTile:
 
     def lanes(
         self, touched: Sequence[tuple[Tensor, tuple[Affine, ...]]], value: Expr | None = None
-    ) -> Column:
+    ) -> g.Column:
         """The width of vectors along the last tiled axis; 1 without tiled axes."""
         if not self.tiled:
             return 1
@@ -165,5 +155,7 @@ def unrolled_axes(nest: Nest) -> tuple[Index, ...]:
     return nest.reduce[-2:]
 
 
-def _moved(at: Mapping[Index, Linear], inside: Mapping[Index, Linear]) -> dict[Index, Linear]:
+def _moved(
+    at: Mapping[Index, g.Linear], inside: Mapping[Index, g.Linear]
+) -> dict[Index, g.Linear]:
     return {**at, **{axis: at[axis] + more for axis, more in inside.items()}}

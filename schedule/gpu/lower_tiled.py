@@ -39,18 +39,7 @@ from loopwright.schedule.gpu.software_pipeline import SoftwarePipeline, Values
 from loopwright.schedule.loops.statements import identity, wrapped
 from loopwright.schedule.program.nest import extent, leaves
 from loopwright.schedule.sketch.kernel import Tiled
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    Buffer,
-    Column,
-    Linear,
-    Load,
-    Stmt,
-    Store,
-    Var,
-    ceildiv,
-    flat,
-)
+from loopwright.schedule.tree import grammar as g
 
 MOST_ACCUMULATORS = 128
 
@@ -60,23 +49,23 @@ class Level:
     """The levels of one axis: R elements of a thread, V times, T threads."""
 
     axis: Index
-    register: Column
-    virtual: Column
-    threads: Column
+    register: g.Column
+    virtual: g.Column
+    threads: g.Column
 
     @property
-    def span(self) -> Column:
+    def span(self) -> g.Column:
         """Elements from one virtual thread to the next."""
         return self.threads * self.register
 
     @property
-    def block(self) -> Column:
+    def block(self) -> g.Column:
         """Elements of a block."""
         return np.minimum(self.virtual * self.span, extent(self.axis))
 
     @property
-    def blocks(self) -> Column:
-        return ceildiv(extent(self.axis), self.virtual * self.span)
+    def blocks(self) -> g.Column:
+        return g.ceildiv(extent(self.axis), self.virtual * self.span)
 
 
 def levels(sketch: Tiled, values: Values) -> dict[Index, Level]:
@@ -100,17 +89,17 @@ class TiledLowering(SoftwarePipeline):
         self.sketch, self.levels = sketch, levels(sketch, values)
         names = (sketch.chunked, *sketch.windows)
         super().__init__(sketch.nest, names, sketch.pipeline, values, kernel)
-        self.own: dict[Index, Linear] = {}
+        self.own: dict[Index, g.Linear] = {}
         shape = tuple(self.levels[a].virtual * self.levels[a].register for a in self.sketch.tiled)
         self.acc = kernel.own("acc", shape, self.nest.result.dtype)
 
-    def lower(self) -> list[Stmt]:
+    def lower(self) -> list[g.Stmt]:
         """Blocks, threads, and what a thread does."""
         kernel = self.kernel
-        blocks: list[tuple[Var, Column, str]] = []
-        threads: list[tuple[Var, Column, str]] = []
-        outer: list[Stmt] = []
-        inner: list[Stmt] = []
+        blocks: list[tuple[g.Var, g.Column, str]] = []
+        threads: list[tuple[g.Var, g.Column, str]] = []
+        outer: list[g.Stmt] = []
+        inner: list[g.Stmt] = []
         for axis, level in self.levels.items():
             block = kernel.var(f"{axis.name}.block", level.blocks)
             blocks.append((block, level.blocks, "block"))
@@ -120,11 +109,11 @@ class TiledLowering(SoftwarePipeline):
             )
             outer.append(let)
             if axis not in self.sketch.tiled:
-                self.own[axis] = Linear()
+                self.own[axis] = g.Linear()
                 continue
             thread = kernel.var(f"{axis.name}.thread", level.threads)
             threads.append((thread, level.threads, "thread"))
-            span: Column = np.minimum(level.span, extent(axis))
+            span: g.Column = np.minimum(level.span, extent(axis))
             let, self.own[axis] = kernel.let(
                 f"{axis.name}.own", linear((thread, level.register)), span - level.register
             )
@@ -134,16 +123,16 @@ class TiledLowering(SoftwarePipeline):
         body = [*inner, *self._thread()]
         return wrapped([*outer, *wrapped(body, threads)], blocks)
 
-    def _thread(self) -> list[Stmt]:
+    def _thread(self) -> list[g.Stmt]:
         start = identity(self.nest.reducer, self.acc.dtype)
-        init = self._tile("init", self.sketch.tiled, lambda at, to: [Store(self.acc, to, start)])
-        allocate = [Allocate(s.buffer) for s in self.shared_tiles.values()]
-        return [Allocate(self.acc), *allocate, *init, *self.chunks(), *self._write()]
+        init = self._tile("init", self.sketch.tiled, lambda at, to: [g.Store(self.acc, to, start)])
+        allocate = [g.Allocate(s.buffer) for s in self.shared_tiles.values()]
+        return [g.Allocate(self.acc), *allocate, *init, *self.chunks(), *self._write()]
 
     # The reduction
 
     def shared_tiles_of(
-        self, chunk: Mapping[Index, Column], kernel: KernelLowering
+        self, chunk: Mapping[Index, g.Column], kernel: KernelLowering
     ) -> dict[Read, SharedTile]:
         sizes = self.sizes_of(chunk)
         sources = {n.out: n for n in self.sketch.sources}
@@ -154,16 +143,16 @@ class TiledLowering(SoftwarePipeline):
             for r in self.sketch.shared_reads
         }
 
-    def sizes_of(self, chunk: Mapping[Index, Column]) -> dict[Index, Column]:
+    def sizes_of(self, chunk: Mapping[Index, g.Column]) -> dict[Index, g.Column]:
         return {**{a: level.block for a, level in self.levels.items()}, **chunk}
 
     def compute(
-        self, chunk: Mapping[Index, Column], bases: Mapping[Index, Linear], slot: Linear
-    ) -> list[Stmt]:
+        self, chunk: Mapping[Index, g.Column], bases: Mapping[Index, g.Linear], slot: g.Linear
+    ) -> list[g.Stmt]:
         """The steps of one chunk: operands into registers, and the updates."""
-        loops: list[tuple[Var, Column, str]] = []
-        inner: list[tuple[Var, Column, str]] = []
-        steps: dict[Index, Linear] = {}
+        loops: list[tuple[g.Var, g.Column, str]] = []
+        inner: list[tuple[g.Var, g.Column, str]] = []
+        steps: dict[Index, g.Linear] = {}
         (wanted,) = self.values["unroll"]
         size = chunk[self.sketch.chunked]
         factor = np.gcd(wanted, size)
@@ -179,16 +168,16 @@ class TiledLowering(SoftwarePipeline):
                 var = self.kernel.var(k.name, chunk[k])
                 inner.append((var, chunk[k], "unrolled" if few else "serial"))
                 steps[k] = linear((var, 1))
-        stmts: list[Stmt] = []
-        registers: dict[Read, tuple[Buffer, tuple[Index, ...]]] = {}
+        stmts: list[g.Stmt] = []
+        registers: dict[Read, tuple[g.Buffer, tuple[Index, ...]]] = {}
         for read, shared_tile in self.shared_tiles.items():
             registers[read] = self._registers(read)
             held, used = registers[read]
-            stmts += [Allocate(held), *self._load(shared_tile, held, used, steps, slot)]
+            stmts += [g.Allocate(held), *self._load(shared_tile, held, used, steps, slot)]
         stmts += self._update(registers, steps, bases)
         return wrapped(stmts, loops + inner)
 
-    def _registers(self, read: Read) -> tuple[Buffer, tuple[Index, ...]]:
+    def _registers(self, read: Read) -> tuple[g.Buffer, tuple[Index, ...]]:
         touched = {i for p in read.index for i in p.indices()}
         used = tuple(a for a in self.sketch.tiled if a in touched)
         shape = tuple(self.levels[a].virtual * self.levels[a].register for a in used)
@@ -197,18 +186,18 @@ class TiledLowering(SoftwarePipeline):
     def _load(
         self,
         shared_tile: SharedTile,
-        held: Buffer,
+        held: g.Buffer,
         used: tuple[Index, ...],
-        steps: Mapping[Index, Linear],
-        slot: Linear,
-    ) -> list[Stmt]:
+        steps: Mapping[Index, g.Linear],
+        slot: g.Linear,
+    ) -> list[g.Stmt]:
         """The elements of a shared-memory tile that this thread needs, in vectors."""
 
-        def load(at: Mapping[Index, Linear], to: tuple[Linear, ...]) -> list[Stmt]:
+        def load(at: Mapping[Index, g.Linear], to: tuple[g.Linear, ...]) -> list[g.Stmt]:
             place = shared_tile.place({**self._own(at), **steps}, slot)
-            return [Store(held, to or (Linear(),), Load(shared_tile.buffer, place))]
+            return [g.Store(held, to or (g.Linear(),), g.Load(shared_tile.buffer, place))]
 
-        lanes: Column | None = None
+        lanes: g.Column | None = None
         if used:
             fast = self.levels[used[-1]]
             start = self._own({a: self._virtual(a) for a in used})
@@ -216,57 +205,57 @@ class TiledLowering(SoftwarePipeline):
             lanes = 1
             if step == 1:
                 place = shared_tile.place({**start, **steps}, slot)
-                known = self.kernel.analysis.step(flat(shared_tile.buffer, place))
+                known = self.kernel.analysis.step(g.flat(shared_tile.buffer, place))
                 lanes = np.gcd(np.gcd(fast.register, min(shared_tile.aligned, 8)), known)
         return self._tile("load", used, load, lanes)
 
-    def _virtual(self, axis: Index) -> Linear:
+    def _virtual(self, axis: Index) -> g.Linear:
         level = self.levels[axis]
         return linear((self.kernel.var("any", level.virtual), level.span))
 
-    def _own(self, at: Mapping[Index, Linear]) -> dict[Index, Linear]:
+    def _own(self, at: Mapping[Index, g.Linear]) -> dict[Index, g.Linear]:
         """Places within the block."""
         return {a: self.own[a] + at[a] if a in at else self.own[a] for a in self.levels}
 
     def _update(
         self,
-        registers: Mapping[Read, tuple[Buffer, tuple[Index, ...]]],
-        steps: Mapping[Index, Linear],
-        bases: Mapping[Index, Linear],
-    ) -> list[Stmt]:
+        registers: Mapping[Read, tuple[g.Buffer, tuple[Index, ...]]],
+        steps: Mapping[Index, g.Linear],
+        bases: Mapping[Index, g.Linear],
+    ) -> list[g.Stmt]:
         nest, tiled = self.nest, self.sketch.tiled
         extents = extents_of(nest, {})
         combine = COMBINE[nest.reducer or "sum"]
 
-        def update(at: Mapping[Index, Linear], to: tuple[Linear, ...]) -> list[Stmt]:
+        def update(at: Mapping[Index, g.Linear], to: tuple[g.Linear, ...]) -> list[g.Stmt]:
             def held(read: Read) -> Expr | None:
                 if read not in registers:
                     return None
                 buffer, used = registers[read]
                 where = tuple(to[tiled.index(a)] for a in used)
-                return Load(buffer, where or (Linear(),))
+                return g.Load(buffer, where or (g.Linear(),))
 
             place = self._absolute(at)
             place |= {k: bases[k] + steps[k] for k in nest.reduce}
             value = self.kernel.value(nest.body, place, extents, held)
-            return [Store(self.acc, to, Binary(combine, Load(self.acc, to), value))]
+            return [g.Store(self.acc, to, Binary(combine, g.Load(self.acc, to), value))]
 
         return self._tile("at", tiled, update)
 
-    def _absolute(self, at: Mapping[Index, Linear]) -> dict[Index, Linear]:
+    def _absolute(self, at: Mapping[Index, g.Linear]) -> dict[Index, g.Linear]:
         return {a: self.bases[a] + own for a, own in self._own(at).items()}
 
     # The result
 
-    def _write(self) -> list[Stmt]:
+    def _write(self) -> list[g.Stmt]:
         nest, fast = self.nest, self.sketch.tiled[-1]
         extents = extents_of(nest, {})
 
-        def write(at: Mapping[Index, Linear], to: tuple[Linear, ...]) -> list[Stmt]:
-            return [self.kernel.finish(nest, self._absolute(at), extents, Load(self.acc, to))]
+        def write(at: Mapping[Index, g.Linear], to: tuple[g.Linear, ...]) -> list[g.Stmt]:
+            return [self.kernel.finish(nest, self._absolute(at), extents, g.Load(self.acc, to))]
 
         touched = [(nest.out, nest.index), *accesses(nest, nest.epilogue)]
-        lanes: Column = 1
+        lanes: g.Column = 1
         if not any(leaves(Read(t, i), extents) for t, i in touched):
             start = self._absolute({a: self._virtual(a) for a in self.sketch.tiled})
             register = self.levels[fast].register
@@ -282,14 +271,14 @@ class TiledLowering(SoftwarePipeline):
         self,
         name: str,
         axes: tuple[Index, ...],
-        make: Callable[[Mapping[Index, Linear], tuple[Linear, ...]], list[Stmt]],
-        lanes: Column | None = None,
-    ) -> list[Stmt]:
+        make: Callable[[Mapping[Index, g.Linear], tuple[g.Linear, ...]], list[g.Stmt]],
+        lanes: g.Column | None = None,
+    ) -> list[g.Stmt]:
         """Unrolled loops over a thread's elements along some axes: how far each is from the
         thread's first one, and its number; with `lanes`, the innermost loop is in vectors."""
-        loops: list[tuple[Var, Column, str]] = []
-        at: dict[Index, Linear] = {}
-        to: list[Linear] = []
+        loops: list[tuple[g.Var, g.Column, str]] = []
+        at: dict[Index, g.Linear] = {}
+        to: list[g.Linear] = []
         for axis in axes:
             level = self.levels[axis]
             v = self.kernel.var(f"{axis.name}.{name}v", level.virtual)

@@ -27,23 +27,10 @@ from loopwright.dsl.index import Index
 from loopwright.schedule.gpu.context import At, KernelLowering, extents_of, linear, nothing
 from loopwright.schedule.loops.statements import wrapped
 from loopwright.schedule.program.nest import Nest, extent, leaves
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    AsyncCopy,
-    Buffer,
-    Column,
-    Linear,
-    Load,
-    Position,
-    Stmt,
-    Store,
-    Var,
-    ceildiv,
-    flat,
-)
+from loopwright.schedule.tree import grammar as g
 
-Sizes = Mapping[Index, Column]
-Team = tuple[Linear, Column]
+Sizes = Mapping[Index, g.Column]
+Team = tuple[g.Linear, g.Column]
 """The number of a thread, and of all that work together."""
 
 
@@ -55,22 +42,22 @@ class _Axis:
     const: int
     step: int
 
-    def size(self, sizes: Sizes) -> Column:
+    def size(self, sizes: Sizes) -> g.Column:
         """Places of the shared-memory tile."""
         return 1 + sum(abs(c) * (sizes[index] - 1) for index, c in self.terms)
 
-    def low(self, sizes: Sizes) -> Column:
+    def low(self, sizes: Sizes) -> g.Column:
         """Places of the origin before the place of all bases."""
         return sum(c * (sizes[index] - 1) for index, c in self.terms if c < 0)
 
-    def origin(self, sizes: Sizes, bases: At) -> Linear:
+    def origin(self, sizes: Sizes, bases: At) -> g.Linear:
         """The least subscript."""
-        begin = Linear((), self.const + self.low(sizes) * self.step)
+        begin = g.Linear((), self.const + self.low(sizes) * self.step)
         return sum((bases[index] * (c * self.step) for index, c in self.terms), begin)
 
-    def place(self, sizes: Sizes, local: At) -> Linear:
+    def place(self, sizes: Sizes, local: At) -> g.Linear:
         """Place of an element in the shared-memory tile, `local` from the bases."""
-        begin = Linear((), self.low(sizes) * -1)
+        begin = g.Linear((), self.low(sizes) * -1)
         return sum((local[index] * c for index, c in self.terms if index in local), begin)
 
 
@@ -110,7 +97,7 @@ class SharedTile:
         nest: Nest,
         sizes: Sizes,
         fast: tuple[Index, ...],
-        slots: Column,
+        slots: g.Column,
         source: Nest | None,
         padded: bool = False,
     ) -> None:
@@ -122,18 +109,18 @@ class SharedTile:
         self.aligned = kernel.gpu.vector_bytes // bytes_
         counts = [self.axes[d].size(sizes) for d in self.order]
         if counts:
-            counts[-1] = ceildiv(counts[-1], self.aligned) * self.aligned
+            counts[-1] = g.ceildiv(counts[-1], self.aligned) * self.aligned
             counts[-1] = counts[-1] + (self.aligned if self.transposed or padded else 0)
         self.slots = slots
         name = f"{read.tensor.name}_shared"
         self.buffer = kernel.own(name, (slots, *counts), read.dtype, "shared")
 
     @property
-    def bytes(self) -> Column:
+    def bytes(self) -> g.Column:
         """Bytes of all slots."""
         return self.buffer.size * item_bytes(self.buffer.dtype)
 
-    def place(self, local: At, slot: Linear) -> tuple[Linear, ...]:
+    def place(self, local: At, slot: g.Linear) -> tuple[g.Linear, ...]:
         """Place of an element of the operand."""
         where = [axis.place(self.sizes, local) for axis in self.axes]
         return (slot, *(where[d] for d in self.order))
@@ -144,8 +131,8 @@ class SharedTile:
         return self.order.index(d) + 1
 
     def copy(
-        self, sizes: Sizes, bases: At, team: Team, slot: Linear, fill: Index | None = None
-    ) -> list[Stmt]:
+        self, sizes: Sizes, bases: At, team: Team, slot: g.Linear, fill: Index | None = None
+    ) -> list[g.Stmt]:
         """Copy what a tile of these `sizes` at these `bases` reads, by all threads together; zeros
         beyond the end of index `fill`."""
         most = None if fill is None else 1
@@ -156,69 +143,71 @@ class SharedTile:
         if self.transposed:
             held = kernel.own("moved", (width,), self.buffer.dtype)
             here, back = linear((lane, 1)), kernel.var("lane", width)
-            load = Store(held, (here,), value(source, here))
-            store = Store(
+            load = g.Store(held, (here,), value(source, here))
+            store = g.Store(
                 self.buffer,
                 (slot, *self._lane(target, linear((back, 1)))),
-                Load(held, (linear((back, 1)),)),
+                g.Load(held, (linear((back, 1)),)),
             )
             body = [
-                Allocate(held),
+                g.Allocate(held),
                 *wrapped([load], [(lane, width, "vectorized")]),
                 *wrapped([store], [(back, width, "unrolled")]),
             ]
         else:
             here = linear((lane, 1))
             place = (slot, *self._lane(target, here))
-            move = Store(self.buffer, place, value(source, here))
+            move = g.Store(self.buffer, place, value(source, here))
             body = wrapped([move], [(lane, width, "vectorized")])
         return wrapped([*lets, *body], [(this_round, rounds, "unrolled")])
 
-    def fetch(self, sizes: Sizes, bases: At, team: Team) -> tuple[Buffer, list[Stmt]]:
+    def fetch(self, sizes: Sizes, bases: At, team: Team) -> tuple[g.Buffer, list[g.Stmt]]:
         """Load into registers what `put` will store: the registers, and the statements."""
         this_round, rounds, lets, source, _, width = self._round(sizes, bases, team)
         held = self.kernel.own("fetched", (rounds, width), self.buffer.dtype)
         lane = self.kernel.var("lane", width)
         here = linear((lane, 1))
-        load = Store(held, (linear((this_round, 1)), here), self._value(source, here))
+        load = g.Store(held, (linear((this_round, 1)), here), self._value(source, here))
         body = [*lets, *wrapped([load], [(lane, width, "vectorized")])]
         return held, wrapped(body, [(this_round, rounds, "unrolled")])
 
-    def put(self, held: Buffer, sizes: Sizes, bases: At, team: Team, slot: Linear) -> list[Stmt]:
+    def put(
+        self, held: g.Buffer, sizes: Sizes, bases: At, team: Team, slot: g.Linear
+    ) -> list[g.Stmt]:
         """Store what was fetched."""
         this_round, rounds, lets, _, target, width = self._round(sizes, bases, team)
         lane = self.kernel.var("lane", width)
         here = linear((lane, 1))
         place = (slot, *self._lane(target, here))
-        store = Store(self.buffer, place, Load(held, (linear((this_round, 1)), here)))
+        store = g.Store(self.buffer, place, g.Load(held, (linear((this_round, 1)), here)))
         kind = "unrolled" if self.transposed else "vectorized"
         body = [*lets, *wrapped([store], [(lane, width, kind)])]
         return wrapped(body, [(this_round, rounds, "unrolled")])
 
-    def copy_async(self, sizes: Sizes, bases: At, team: Team, slot: Linear) -> list[Stmt]:
+    def copy_async(self, sizes: Sizes, bases: At, team: Team, slot: g.Linear) -> list[g.Stmt]:
         """Start to copy."""
         most = None if not self.transposed else 1
         this_round, rounds, lets, source, target, width = self._round(sizes, bases, team, most)
         tensor = self.kernel.buffer(self.read.tensor)
-        move = AsyncCopy(self.buffer, (slot, *target), tensor, tuple(source), width)
+        move = g.AsyncCopy(self.buffer, (slot, *target), tensor, tuple(source), width)
         return wrapped([*lets, move], [(this_round, rounds, "unrolled")])
 
     def _round(
         self, sizes: Sizes, bases: At, team: Team, most: int | None = None
-    ) -> tuple[Var, Column, list[Stmt], list[Linear], list[Linear], Column]:
+    ) -> tuple[g.Var, g.Column, list[g.Stmt], list[g.Linear], list[g.Linear], g.Column]:
         """One round of the copy: its counter and how many there are; which element is this
         thread's, in the tensor and in the shared-memory tile; and how many of its neighbours
         are."""
         kernel, (thread, threads) = self.kernel, team
         counts = [axis.size(sizes) for axis in self.axes]
         width = self._width(sizes, bases, counts) if most is None else most
-        total: Column = 1
-        named: list[tuple[str, Column]] = []
+        total: g.Column = 1
+        named: list[tuple[str, g.Column]] = []
         for d, count in enumerate(counts):
             whole = count // width if d == len(counts) - 1 else count
             named.append((f"{self.read.tensor.name}.{d}", whole))
             total = total * whole
-        rounds = ceildiv(total, threads)
+        rounds = g.ceildiv(total, threads)
         this_round = kernel.var("round", rounds)
         clip, number = kernel.let("copied", linear((this_round, threads)) + thread, total - 1)
         lets, places = kernel.decode(number, named)
@@ -232,7 +221,7 @@ class SharedTile:
         target = [places[d] + self._shift(d, sizes) for d in self.order]
         return this_round, rounds, [clip, *lets], source, target, width
 
-    def _width(self, sizes: Sizes, bases: At, counts: list[Column]) -> Column:
+    def _width(self, sizes: Sizes, bases: At, counts: list[g.Column]) -> g.Column:
         """Neighbours that one thread copies at once."""
         clamped = leaves(self.read, self.nest.extents)
         if not self.axes or self.source is not None or clamped or self.axes[-1].step != 1:
@@ -243,34 +232,34 @@ class SharedTile:
             for axis, count in zip(self.axes, counts, strict=True)
         ]
         where[-1] = self.axes[-1].origin(sizes, bases)
-        step = self.kernel.analysis.step(flat(buffer, tuple(where)))
+        step = self.kernel.analysis.step(g.flat(buffer, tuple(where)))
         along = np.gcd(counts[-1], self._shift(-1, sizes))
         return np.gcd(np.gcd(self.aligned, along), step)
 
-    def _shift(self, d: int, sizes: Sizes) -> Column:
+    def _shift(self, d: int, sizes: Sizes) -> g.Column:
         """Places by which what a tile of these sizes reads stands further in than what a whole one
         does: 0 but for negative coefficients."""
         return self.axes[d].low(sizes) - self.axes[d].low(self.sizes)
 
-    def _lane(self, places: list[Linear], lane: Linear) -> list[Linear]:
+    def _lane(self, places: list[g.Linear], lane: g.Linear) -> list[g.Linear]:
         """The places of a neighbour along the tensor's last axis."""
         last = self.order.index(len(self.order) - 1) if self.order else None
         return [p + lane if d == last else p for d, p in enumerate(places)]
 
-    def _filled(self, fill: Index, source: list[Linear], lane: Linear) -> Expr:
+    def _filled(self, fill: Index, source: list[g.Linear], lane: g.Linear) -> Expr:
         """An element, or zero where a subscript that is the index `fill` leaves the tensor."""
         d = next(d for d, p in enumerate(self.read.index) if p.plain() == fill)
         where = (*source[:-1], source[-1] + lane)
-        inside = Binary("lt", Position(where[d]), Const(extent(fill), "int32"))
-        value = Load(self.kernel.buffer(self.read.tensor), where, True)
+        inside = Binary("lt", g.Position(where[d]), Const(extent(fill), "int32"))
+        value = g.Load(self.kernel.buffer(self.read.tensor), where, True)
         zero = Const(0.0 if is_float(value.dtype) else 0, value.dtype)
         return Select(inside, value, zero)
 
-    def _value(self, source: list[Linear], lane: Linear) -> Expr:
+    def _value(self, source: list[g.Linear], lane: g.Linear) -> Expr:
         where = [*source[:-1], source[-1] + lane] if source else []
         if self.source is None:
             clamped = leaves(self.read, extents_of(self.nest, {}))
-            return Load(self.kernel.buffer(self.read.tensor), tuple(where), clamped)
+            return g.Load(self.kernel.buffer(self.read.tensor), tuple(where), clamped)
         at = {
             axis: position
             for p, position in zip(self.source.index, where, strict=True)

@@ -22,20 +22,9 @@ from loopwright.schedule.gpu.context import KernelLowering, linear
 from loopwright.schedule.gpu.shared_tile import SharedTile, Team
 from loopwright.schedule.loops.statements import wrapped
 from loopwright.schedule.program.nest import Nest, extent
-from loopwright.schedule.tree.grammar import (
-    Allocate,
-    AsyncCommit,
-    AsyncWait,
-    Barrier,
-    Column,
-    Linear,
-    Loop,
-    Remainder,
-    Stmt,
-    ceildiv,
-)
+from loopwright.schedule.tree import grammar as g
 
-Values = Mapping[str, tuple[Column, ...]]
+Values = Mapping[str, tuple[g.Column, ...]]
 _HALVINGS = 6  # of a chunk that does not fit shared memory
 
 
@@ -44,13 +33,13 @@ class _Run:
     """Chunks of some extents: how many there are along each axis, and where the first begins. What
     is copied beyond the end of index `fill` is zeros."""
 
-    chunk: Mapping[Index, Column]
-    counts: Sequence[tuple[Index, Column]]
-    start: Linear
+    chunk: Mapping[Index, g.Column]
+    counts: Sequence[tuple[Index, g.Column]]
+    start: g.Linear
     fill: Index | None = None
 
     @functools.cached_property
-    def total(self) -> Column:
+    def total(self) -> g.Column:
         """Number of chunks."""
         return math.prod(n for _, n in self.counts)
 
@@ -60,7 +49,7 @@ class SoftwarePipeline(ABC):
     the others at divisors. The pieces are multiples of `least`; what is left is filled up with
     zeros to one, where `least` is more than 1."""
 
-    least: Column = 1
+    least: g.Column = 1
 
     def __init__(
         self,
@@ -75,9 +64,9 @@ class SoftwarePipeline(ABC):
         (self.slots,) = values.get("slots", (2 if pipeline == "double" else 1,))
         self.chunk = self._fitting(dict(zip(names, values["chunk"], strict=True)))
         self.shared_tiles = self.shared_tiles_of(self.chunk, kernel)
-        self.bases: dict[Index, Linear] = {}
-        self.thread = Linear()
-        self.threads: Column = 1
+        self.bases: dict[Index, g.Linear] = {}
+        self.thread = g.Linear()
+        self.threads: g.Column = 1
 
     @property
     def team(self) -> Team:
@@ -86,25 +75,25 @@ class SoftwarePipeline(ABC):
 
     @abstractmethod
     def shared_tiles_of(
-        self, chunk: Mapping[Index, Column], kernel: KernelLowering
+        self, chunk: Mapping[Index, g.Column], kernel: KernelLowering
     ) -> dict[Read, SharedTile]:
         """The shared-memory tiles of a chunk."""
 
     @abstractmethod
-    def sizes_of(self, chunk: Mapping[Index, Column]) -> dict[Index, Column]:
+    def sizes_of(self, chunk: Mapping[Index, g.Column]) -> dict[Index, g.Column]:
         """Number of places of a block along every index."""
 
     @abstractmethod
     def compute(
-        self, chunk: Mapping[Index, Column], bases: Mapping[Index, Linear], slot: Linear
-    ) -> list[Stmt]:
+        self, chunk: Mapping[Index, g.Column], bases: Mapping[Index, g.Linear], slot: g.Linear
+    ) -> list[g.Stmt]:
         """Use one chunk."""
 
-    def spare(self) -> Column:
+    def spare(self) -> g.Column:
         """Shared bytes that are taken by other things than shared-memory tiles."""
         return 0
 
-    def _fitting(self, chunk: dict[Index, Column]) -> dict[Index, Column]:
+    def _fitting(self, chunk: dict[Index, g.Column]) -> dict[Index, g.Column]:
         """The extents of a chunk, halved until its shared-memory tiles fit shared memory."""
         for _ in range(_HALVINGS):
             scratch = KernelLowering(self.kernel.storage, self.kernel.part, self.kernel.gpu)
@@ -116,7 +105,7 @@ class SoftwarePipeline(ABC):
             chunk = {**chunk, self.chunked: wide + (smaller - wide) * large}
         return chunk
 
-    def chunks(self) -> list[Stmt]:
+    def chunks(self) -> list[g.Stmt]:
         """All chunks, and what they leave."""
         pipelines = {"plain": self._plain, "double": self._double, "async": self._async}
         chunked = self.chunked
@@ -124,15 +113,15 @@ class SoftwarePipeline(ABC):
         rest = extent(chunked) % size
         whole = [(chunked, extent(chunked) // size)]
         windows = [(k, extent(k) // self.chunk[k]) for k in self.windows]
-        stmts = pipelines[self.pipeline](_Run(self.chunk, [*whole, *windows], Linear()))
-        short = {**self.chunk, chunked: ceildiv(np.maximum(rest, 1), self.least) * self.least}
-        start = Linear((), extent(chunked) - rest)
+        stmts = pipelines[self.pipeline](_Run(self.chunk, [*whole, *windows], g.Linear()))
+        short = {**self.chunk, chunked: g.ceildiv(np.maximum(rest, 1), self.least) * self.least}
+        start = g.Linear((), extent(chunked) - rest)
         fill = chunked if np.any(extent(chunked) % self.least) else None
         tail = self._plain(_Run(short, [(chunked, 1), *windows], start, fill))
         guard = self.kernel.var("rest", np.minimum(rest, 1))
-        return [*stmts, Loop(guard, np.minimum(rest, 1), "serial", tuple(tail))]
+        return [*stmts, g.Loop(guard, np.minimum(rest, 1), "serial", tuple(tail))]
 
-    def _bases_of(self, step: Linear, run: _Run) -> tuple[list[Stmt], dict[Index, Linear]]:
+    def _bases_of(self, step: g.Linear, run: _Run) -> tuple[list[g.Stmt], dict[Index, g.Linear]]:
         """Tile origins of chunk number `step`."""
         counts = [(f"{k.name}.chunk", n) for k, n in run.counts]
         lets, numbers = self.kernel.decode(step, counts)
@@ -141,65 +130,71 @@ class SoftwarePipeline(ABC):
         bases[self.chunked] = bases[self.chunked] + run.start
         return lets, bases
 
-    def _plain(self, run: _Run) -> list[Stmt]:
-        step, slot = self.kernel.var("step", run.total), Linear()
+    def _plain(self, run: _Run) -> list[g.Stmt]:
+        step, slot = self.kernel.var("step", run.total), g.Linear()
         lets, bases = self._bases_of(linear((step, 1)), run)
         sizes = self.sizes_of(run.chunk)
-        copies: list[Stmt] = []
+        copies: list[g.Stmt] = []
         for shared_tile in self.shared_tiles.values():
             copies += shared_tile.copy(sizes, bases, self.team, slot, run.fill)
-        wait: list[Stmt] = [Barrier()] if self.shared_tiles else []
+        wait: list[g.Stmt] = [g.Barrier()] if self.shared_tiles else []
         body = [*lets, *copies, *wait, *self.compute(run.chunk, bases, slot), *wait]
         return wrapped(body, [(step, run.total, "serial")])
 
-    def _double(self, run: _Run) -> list[Stmt]:
+    def _double(self, run: _Run) -> list[g.Stmt]:
         total, sizes, team = run.total, self.sizes_of(run.chunk), self.team
-        lets, bases = self._bases_of(Linear(), run)
-        stmts: list[Stmt] = list(lets)
+        lets, bases = self._bases_of(g.Linear(), run)
+        stmts: list[g.Stmt] = list(lets)
         for shared_tile in self.shared_tiles.values():
-            stmts += shared_tile.copy(sizes, bases, team, Linear())
+            stmts += shared_tile.copy(sizes, bases, team, g.Linear())
         step = self.kernel.var("step", total)
-        now, then = (Linear(((Remainder(Linear(((step, 1),), d), 2), 1),)) for d in (0, 1))
-        clip, after = self.kernel.let("next", Linear(((step, 1),), 1), total - 1)
+        now, then = (g.Linear(((g.Remainder(g.Linear(((step, 1),), d), 2), 1),)) for d in (0, 1))
+        clip, after = self.kernel.let("next", g.Linear(((step, 1),), 1), total - 1)
         lets, bases = self._bases_of(after, run)
-        loads: list[Stmt] = []
-        puts: list[Stmt] = []
+        loads: list[g.Stmt] = []
+        puts: list[g.Stmt] = []
         for shared_tile in self.shared_tiles.values():
             held, load = shared_tile.fetch(sizes, bases, team)
-            loads += [Allocate(held), *load]
+            loads += [g.Allocate(held), *load]
             puts += shared_tile.put(held, sizes, bases, team, then)
         here_lets, here = self._bases_of(linear((step, 1)), run)
         body = [clip, *lets, *loads, *here_lets, *self.compute(run.chunk, here, now), *puts]
-        return [*stmts, Barrier(), *wrapped([*body, Barrier()], [(step, total, "serial")])]
+        return [*stmts, g.Barrier(), *wrapped([*body, g.Barrier()], [(step, total, "serial")])]
 
-    def _async(self, run: _Run) -> list[Stmt]:
+    def _async(self, run: _Run) -> list[g.Stmt]:
         kernel, slots = self.kernel, self.slots
         total, sizes = run.total, self.sizes_of(run.chunk)
 
-        def copies(number: Linear, slot: Linear) -> list[Stmt]:
+        def copies(number: g.Linear, slot: g.Linear) -> list[g.Stmt]:
             lets, bases = self._bases_of(number, run)
-            made: list[Stmt] = list(lets)
+            made: list[g.Stmt] = list(lets)
             for shared_tile in self.shared_tiles.values():
                 made += shared_tile.copy_async(sizes, bases, self.team, slot)
             return made
 
-        def slot(number: Linear) -> Linear:
-            return Linear(((Remainder(number, slots), 1),))
+        def slot(number: g.Linear) -> g.Linear:
+            return g.Linear(((g.Remainder(number, slots), 1),))
 
         first = kernel.var("first", slots - 1)
         clip, number = kernel.let("ahead", linear((first, 1)), total - 1)
-        head = [clip, *copies(number, slot(linear((first, 1)))), AsyncCommit()]
+        head = [clip, *copies(number, slot(linear((first, 1)))), g.AsyncCommit()]
         step = kernel.var("step", total)
-        later = Linear(((step, 1),), slots - 1)
+        later = g.Linear(((step, 1),), slots - 1)
         clip, number = kernel.let("ahead", later, total - 1)
         guard = kernel.var("more", 1)
-        more = Loop(guard, 1, "serial", (clip, *copies(number, slot(later))), later * -1 + total)
+        more = g.Loop(guard, 1, "serial", (clip, *copies(number, slot(later))), later * -1 + total)
         here_lets, here = self._bases_of(linear((step, 1)), run)
-        body: list[Stmt] = [AsyncWait(slots - 2), Barrier(), more, AsyncCommit(), *here_lets]
+        body: list[g.Stmt] = [
+            g.AsyncWait(slots - 2),
+            g.Barrier(),
+            more,
+            g.AsyncCommit(),
+            *here_lets,
+        ]
         body += self.compute(run.chunk, here, slot(linear((step, 1))))
         return [
             *wrapped(head, [(first, slots - 1, "serial")]),
             *wrapped(body, [(step, total, "serial")]),
-            AsyncWait(0),
-            Barrier(),
+            g.AsyncWait(0),
+            g.Barrier(),
         ]

@@ -7,19 +7,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
+from loopwright.dsl import expr as e
 from loopwright.dsl import scans
 from loopwright.dsl.dtypes import item_bytes
-from loopwright.dsl.expr import (
-    ORDERS,
-    Binary,
-    Expr,
-    Gather,
-    IndexValue,
-    Read,
-    Select,
-    Table,
-    Unary,
-)
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.ranges import indices_in
 from loopwright.dsl.scans import Scan
@@ -57,12 +47,12 @@ class Nest:
     axes: tuple[Index, ...]
     reduce: tuple[Index, ...]
     reducer: str | None
-    body: Expr
+    body: e.Expr
     result: Tensor
-    epilogue: Expr | None = None
-    also: tuple[tuple[tuple[Affine, ...], Expr], ...] = ()
-    start: Read | None = None
-    sparse: Read | None = None
+    epilogue: e.Expr | None = None
+    also: tuple[tuple[tuple[Affine, ...], e.Expr], ...] = ()
+    start: e.Read | None = None
+    sparse: e.Read | None = None
     keeps_zeros: bool = False
 
     def __hash__(self) -> int:
@@ -92,17 +82,17 @@ class Nest:
         """Evaluations of the body."""
         return math.prod(self.extents.values())
 
-    def expressions(self) -> tuple[Expr, ...]:
+    def expressions(self) -> tuple[e.Expr, ...]:
         """Bodies, epilogue, and what a reduction begins with."""
         others = (x for x in (self.epilogue, self.start) if x is not None)
         return (self.body, *others, *(body for _, body in self.also))
 
-    def reads(self) -> tuple[Read, ...]:
+    def reads(self) -> tuple[e.Read, ...]:
         """Every read but those of the accumulator."""
         return self._reads
 
     @functools.cached_property
-    def _reads(self) -> tuple[Read, ...]:
+    def _reads(self) -> tuple[e.Read, ...]:
         every = (read for x in self.expressions() for read, _ in predicated_reads(x))
         return tuple(read for read in every if read.tensor is not self.result)
 
@@ -110,7 +100,7 @@ class Nest:
         self,
         axes: tuple[Index, ...],
         reduce: tuple[Index, ...],
-        read: Callable[[Read], Expr],
+        read: Callable[[e.Read], e.Expr],
         position: Callable[[Affine], Affine],
     ) -> Nest:
         """The same nest over other loops, its reads and index expressions replaced."""
@@ -118,7 +108,7 @@ class Nest:
         def where(index: tuple[Affine, ...]) -> tuple[Affine, ...]:
             return tuple(position(p) for p in index)
 
-        def value(body: Expr) -> Expr:
+        def value(body: e.Expr) -> e.Expr:
             return map_leaves(body, read, position)
 
         return replace(
@@ -133,7 +123,7 @@ class Nest:
             sparse=_read(self.sparse, read),
         )
 
-    def with_reads(self, read: Callable[[Read], Expr]) -> Nest:
+    def with_reads(self, read: Callable[[e.Read], e.Expr]) -> Nest:
         """The same nest, its reads replaced."""
         return self.map(self.axes, self.reduce, read, lambda p: p)
 
@@ -145,23 +135,23 @@ class Nest:
     ) -> Nest:
         """The same nest over other loops, its subscripts and index values replaced."""
         return self.map(
-            axes, reduce, lambda r: Read(r.tensor, tuple(map(position, r.index))), position
+            axes, reduce, lambda r: e.Read(r.tensor, tuple(map(position, r.index))), position
         )
 
     def relocated(self, place: Callable[[Tensor, Subscripts], tuple[Tensor, Subscripts]]) -> Nest:
         """The same nest with elements of tensors elsewhere: where `place` says."""
-        moved = self.with_reads(lambda r: Read(*place(r.tensor, r.index)))
+        moved = self.with_reads(lambda r: e.Read(*place(r.tensor, r.index)))
         out, index = place(self.out, self.index)
         result = out if self.result is self.out else self.result
         return replace(moved, out=out, index=index, result=result)
 
 
-def _read(old: Read | None, read: Callable[[Read], Expr]) -> Read | None:
+def _read(old: e.Read | None, read: Callable[[e.Read], e.Expr]) -> e.Read | None:
     """Expression for a read that remains one."""
     if old is None:
         return None
     new = read(old)
-    assert isinstance(new, Read), new
+    assert isinstance(new, e.Read), new
     return new
 
 
@@ -189,15 +179,15 @@ def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
 
     `Y[i] += X[I[i, k]] * W[k]  ↦  G[i, k] = X[I[i, k]];  Y[i] += G[i, k] * W[k]`
     """
-    made: dict[Gather, Nest] = {}
+    made: dict[e.Gather, Nest] = {}
 
-    def without(x: Expr) -> Expr:
-        if not isinstance(x, Gather):
+    def without(x: e.Expr) -> e.Expr:
+        if not isinstance(x, e.Gather):
             return rebuild(x, without)
         if x not in made:
             name = fresh(f"{nest.out.name}_{x.table.tensor.name}", names)
             made[x] = _nest_of(x, nest, name)
-        return Read(made[x].out, made[x].index)
+        return e.Read(made[x].out, made[x].index)
 
     whole = replace(nest, body=without(nest.body))
     return list(made.values()), whole
@@ -206,10 +196,10 @@ def _gathered_before(nest: Nest, names: set[str]) -> tuple[list[Nest], Nest]:
 def _row_before(nest: Nest, names: set[str]) -> tuple[Nest, Nest]:
     """An order of elements that lie in a tensor, and the nest that puts them there."""
     made = _nest_of(nest.body, nest, fresh(f"{nest.out.name}_row", names))
-    return made, replace(nest, body=Read(made.out, made.index))
+    return made, replace(nest, body=e.Read(made.out, made.index))
 
 
-def _nest_of(x: Expr, nest: Nest, name: str) -> Nest:
+def _nest_of(x: e.Expr, nest: Nest, name: str) -> Nest:
     """The nest of a part of another one's body, over those of its axes that the part has."""
     used = set(indices_in(x))
     axes = tuple(i for i in (*nest.axes, *nest.reduce) if i in used)
@@ -217,12 +207,12 @@ def _nest_of(x: Expr, nest: Nest, name: str) -> Nest:
     return Nest(out, tuple(i.affine() for i in axes), axes, (), None, x, out)
 
 
-def _is_plain(x: Expr) -> bool:
+def _is_plain(x: e.Expr) -> bool:
     """Return whether an expression is an element at plain indices."""
-    return isinstance(x, Read) and all(p.plain() or not p.terms for p in x.index)
+    return isinstance(x, e.Read) and all(p.plain() or not p.terms for p in x.index)
 
 
-def leaves(read: Read, extents: Mapping[Index, int]) -> bool:
+def leaves(read: e.Read, extents: Mapping[Index, int]) -> bool:
     """Return whether a read may leave its tensor, under a predicate."""
     for position, size in zip(read.index, tensor_shape(read.tensor), strict=True):
         low, high = position.bounds(extents)
@@ -251,18 +241,18 @@ def extent(index: Index) -> int:
     return index.extent
 
 
-def predicated_reads(expr: Expr, predicated: bool = False) -> Iterator[tuple[Read, bool]]:
+def predicated_reads(expr: e.Expr, predicated: bool = False) -> Iterator[tuple[e.Read, bool]]:
     """Every read, and whether a `where` stands over it, so that it may leave its tensor."""
-    if isinstance(expr, Read):
+    if isinstance(expr, e.Read):
         yield expr, predicated
     for part, child in enumerate(children(expr)):
-        yield from predicated_reads(child, predicated or (isinstance(expr, Select) and part > 0))
+        yield from predicated_reads(child, predicated or (isinstance(expr, e.Select) and part > 0))
 
 
 def is_order(nest: Nest) -> bool:
     """Return whether the nest finds places of elements in order: one call of the run-time a row,
     whose elements are read as they lie."""
-    return nest.reducer in ORDERS
+    return nest.reducer in e.ORDERS
 
 
 def scan_of(nest: Nest) -> Scan | None:
@@ -275,7 +265,7 @@ def scan_of(nest: Nest) -> Scan | None:
 
 def gathers(nest: Nest) -> bool:
     """Return whether elements say where the nest reads."""
-    return any(isinstance(r, Table) for r in nest.reads())
+    return any(isinstance(r, e.Table) for r in nest.reads())
 
 
 def in_place(nest: Nest) -> bool:
@@ -294,8 +284,8 @@ def reads_of(nests: Iterable[Nest]) -> dict[str, set[str]]:
 def positions(nest: Nest) -> Iterator[Affine]:
     """Every index expression of a nest outside of subscripts: values of indices."""
 
-    def within(expr: Expr) -> Iterator[Affine]:
-        if isinstance(expr, IndexValue):
+    def within(expr: e.Expr) -> Iterator[Affine]:
+        if isinstance(expr, e.IndexValue):
             yield expr.value
         for child in children(expr):
             yield from within(child)
@@ -345,38 +335,38 @@ def stride(tensor: Tensor, index: tuple[Affine, ...], axis: Index) -> int | None
     return total
 
 
-def operations(value: Expr, tile: Mapping[Index, int] | None = None) -> float:
+def operations(value: e.Expr, tile: Mapping[Index, int] | None = None) -> float:
     """Operations of an element, a product that is added to something as one with that. What does
     not move along an axis of a register tile is computed once for all places along it."""
     total = 0.0
     for part in walk(value):
-        if isinstance(part, (Binary, Unary, Select)) and not _fuses(part):
+        if isinstance(part, (e.Binary, e.Unary, e.Select)) and not _fuses(part):
             used = {i for p in _positions(part) for i in p.indices()} if tile else set()
             total += 1 / math.prod(size for a, size in (tile or {}).items() if a not in used)
     return total
 
 
-def terms(value: Expr) -> tuple[Expr, ...]:
+def terms(value: e.Expr) -> tuple[e.Expr, ...]:
     """Products of a sum of products, each one operation with its addition; else it alone."""
-    if isinstance(value, Binary) and value.op == "add" and _is_product(value.y):
+    if isinstance(value, e.Binary) and value.op == "add" and _is_product(value.y):
         return (*terms(value.x), value.y)
     return (value,)
 
 
-def _positions(value: Expr) -> Iterator[Affine]:
+def _positions(value: e.Expr) -> Iterator[Affine]:
     for part in walk(value):
-        if isinstance(part, Read):
+        if isinstance(part, e.Read):
             yield from part.index
-        elif isinstance(part, IndexValue):
+        elif isinstance(part, e.IndexValue):
             yield part.value
 
 
-def _fuses(value: Expr) -> bool:
+def _fuses(value: e.Expr) -> bool:
     """Return whether a sum takes a product with it."""
-    if not isinstance(value, Binary) or value.op not in ("add", "sub"):
+    if not isinstance(value, e.Binary) or value.op not in ("add", "sub"):
         return False
     return _is_product(value.x) or _is_product(value.y)
 
 
-def _is_product(value: Expr) -> bool:
-    return isinstance(value, Binary) and value.op == "mul"
+def _is_product(value: e.Expr) -> bool:
+    return isinstance(value, e.Binary) and value.op == "mul"

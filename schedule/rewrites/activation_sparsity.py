@@ -29,17 +29,11 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import Workload, tensor_bytes
+from loopwright.schedule.program import plan
 from loopwright.schedule.program.canonical import substitute_axes
 from loopwright.schedule.program.constants import constants_of
 from loopwright.schedule.program.footprint import indices
 from loopwright.schedule.program.nest import Nest, extent, fresh, stride
-from loopwright.schedule.program.plan import (
-    FusionGroup,
-    TileOrigin,
-    even_blocks,
-    finished,
-    names_of,
-)
 from loopwright.schedule.rewrites.cache_read import factors
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
@@ -53,7 +47,7 @@ _DEPTHS = (32, 64)
 """Depth of blocks, at most: as many bits as a register has, and half of them for wider tiles."""
 
 
-def depths(workload: Workload, groups: tuple[FusionGroup, ...], target: Target) -> list[int]:
+def depths(workload: Workload, groups: tuple[plan.FusionGroup, ...], target: Target) -> list[int]:
     """Depths of blocks that may pay."""
     products = list(_products(groups, workload, target))
     if not products:
@@ -62,20 +56,20 @@ def depths(workload: Workload, groups: tuple[FusionGroup, ...], target: Target) 
 
 
 def skip_zeros(
-    groups: tuple[FusionGroup, ...], workload: Workload, target: Target, depth: int
-) -> tuple[FusionGroup, ...] | None:
+    groups: tuple[plan.FusionGroup, ...], workload: Workload, target: Target, depth: int
+) -> tuple[plan.FusionGroup, ...] | None:
     """The groups of a workload with each product whose depth is a multiple of this in steps that
     skip zeros; None if there is none."""
     found = {id(p.nest): p for p in _products(groups, workload, target) if depth in p.depths()}
     if not found:
         return None
-    names = names_of(tuple(n for group in groups for n in group.nests), workload)
+    names = plan.names_of(tuple(n for group in groups for n in group.nests), workload)
 
-    def skipping(group: FusionGroup, inside: bool) -> FusionGroup:
-        parts: list[Nest | FusionGroup] = []
+    def skipping(group: plan.FusionGroup, inside: bool) -> plan.FusionGroup:
+        parts: list[Nest | plan.FusionGroup] = []
         local = list(group.scratch)
         for part in group.body:
-            if isinstance(part, FusionGroup):
+            if isinstance(part, plan.FusionGroup):
                 parts.append(skipping(part, True))
             elif id(part) not in found:
                 parts.append(part)
@@ -87,11 +81,11 @@ def skip_zeros(
                 return found[id(part)].in_blocks(depth, names, target)
         return replace(group, body=tuple(parts), scratch=tuple(local))
 
-    return tuple(finished(skipping(group, False)) for group in groups)
+    return tuple(plan.finished(skipping(group, False)) for group in groups)
 
 
 def _products(
-    groups: tuple[FusionGroup, ...], workload: Workload, target: Target
+    groups: tuple[plan.FusionGroup, ...], workload: Workload, target: Target
 ) -> Iterator[_Product]:
     constants = constants_of(workload, groups)
     for group in groups:
@@ -146,11 +140,11 @@ class _Product:
         """The axes along which weights are used again."""
         return tuple(a for a in self.nest.axes if a in indices(self.data))
 
-    def group(self, depth: int, names: set[str]) -> FusionGroup:
+    def group(self, depth: int, names: set[str]) -> plan.FusionGroup:
         """Its parts, inside of other loops."""
         nest, (k,) = self.nest, self.nest.reduce
         if not self.rows:
-            return FusionGroup((), (self._whole(depth),))
+            return plan.FusionGroup((), (self._whole(depth),))
         count = extent(k) // depth
         within = Index(f"{k.name}.within", depth)
         name = fresh(f"{nest.result.name}_sums", names)
@@ -166,13 +160,13 @@ class _Product:
             return replace(moved, out=sums, index=place.index, result=sums, epilogue=None)
 
         if count == 1:
-            return FusionGroup((), (part(Affine((), 0), False, True),))
-        parts: list[Nest | FusionGroup] = [part(Affine((), 0), False, False)]
+            return plan.FusionGroup((), (part(Affine((), 0), False, True),))
+        parts: list[Nest | plan.FusionGroup] = [part(Affine((), 0), False, False)]
         if count > 2:
             middle = Index(f"{k.name}.block", count - 2)
-            parts.append(FusionGroup((middle,), (part(middle * depth + depth, True, False),)))
+            parts.append(plan.FusionGroup((middle,), (part(middle * depth + depth, True, False),)))
         parts.append(part(Affine((), (count - 1) * depth), True, True))
-        return FusionGroup((), tuple(parts), (sums,))
+        return plan.FusionGroup((), tuple(parts), (sums,))
 
     def _whole(self, depth: int) -> Nest:
         """All of a single row: each weight is used once, and no sum has to wait."""
@@ -182,18 +176,18 @@ class _Product:
         marked, at = replace(self.nest, sparse=self.data), {k: block * depth + within}
         return substitute_axes(marked, self.nest.axes, (block, within), at)
 
-    def in_blocks(self, depth: int, names: set[str], target: Target) -> FusionGroup:
+    def in_blocks(self, depth: int, names: set[str], target: Target) -> plan.FusionGroup:
         """All of it, a block of rows at a time, all threads being busy."""
         nest = self.nest
         row = max(self.rows, key=extent)
         count = extent(row)
         size = tensor_bytes(nest.out) / count
-        even = even_blocks(1, count, target.threads)
+        even = plan.even_blocks(1, count, target.threads)
         fitting = [
             rows for rows in even if rows * size <= REWRITE.sparse_block_l2_share * target.l2_bytes
         ]
         rows = fitting[-1] if fitting else 1
-        block, base = TileOrigin.of_blocks(row.name, count, rows)
+        block, base = plan.TileOrigin.of_blocks(row.name, count, rows)
         within = Index(f"{row.name}.within", rows)
         axes = tuple(within if a == row else a for a in nest.axes)
         marked, at = replace(nest, sparse=self.data), {row: base.index + within}

@@ -20,20 +20,10 @@ from dataclasses import dataclass, replace
 from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
+from loopwright.schedule.program import plan
 from loopwright.schedule.program.canonical import Program, substitute_axes, unused
 from loopwright.schedule.program.footprint import indices, touched
 from loopwright.schedule.program.nest import extent
-from loopwright.schedule.program.plan import (
-    FusionGroup,
-    TileOrigin,
-    common_axes,
-    finished,
-    groups_of,
-    has_reuse,
-    local_tensors,
-    with_groups,
-    with_scratch,
-)
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
@@ -41,13 +31,13 @@ from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
-def chain_at_blocks(source: Source, rows: int) -> tuple[FusionGroup, ...] | None:
+def chain_at_blocks(source: Source, rows: int) -> tuple[plan.FusionGroup, ...] | None:
     """The groups of a workload with each chain in blocks of at most so many rows; None if there is
     none with more rows."""
     chains = [c for c in _chains(source.program, source.outputs) if c.count > rows]
     made = {id(chain.run[-1]): [chain.blocks(rows)] for chain in chains}
     gone = {nest.out for chain in chains for nest in chain.run[:-1]}
-    return with_groups(source.program, made, gone, source.outputs) if chains else None
+    return plan.with_groups(source.program, made, gone, source.outputs) if chains else None
 
 
 def has_chain(source: Source) -> bool:
@@ -87,8 +77,8 @@ def _chains(program: Program, outputs: tuple[Tensor, ...]) -> Iterator[_Chain]:
     """The longest runs that begin and end with a product, the first ones first."""
     start = 0
     while start < len(program):
-        ends = (n for n in range(len(program), start + 1, -1) if has_reuse(program[n - 1]))
-        runs = (program[start:end] for end in ends if has_reuse(program[start]))
+        ends = (n for n in range(len(program), start + 1, -1) if plan.has_reuse(program[n - 1]))
+        runs = (program[start:end] for end in ends if plan.has_reuse(program[start]))
         chain = next((c for run in runs if (c := _Chain.of(run, program, outputs))), None)
         start += 1 if chain is None else len(chain.run)
         if chain is not None:
@@ -106,7 +96,7 @@ class _Chain:
 
     @staticmethod
     def of(run: Program, program: Program, outputs: tuple[Tensor, ...]) -> _Chain | None:
-        axes, local = common_axes(run), local_tensors(run, program, outputs)
+        axes, local = plan.common_axes(run), plan.local_tensors(run, program, outputs)
         if not axes or not {nest.out for nest in run[:-1]} <= local:
             return None
         return _Chain(run, tuple(axes), frozenset(local))
@@ -150,13 +140,13 @@ class _Chain:
         """The time of a row, that of its own work being 1."""
         return (1 + REWRITE.chain_block_rows / self.even(rows)) / (1 - self.idle(rows, threads))
 
-    def blocks(self, most: int) -> FusionGroup:
+    def blocks(self, most: int) -> plan.FusionGroup:
         """The nests of one block, of at most so many rows, in the loops over images and blocks."""
         rows = self.even(most)
         taken = tuple(i for nest in self.run for i in nest.extents)
         *batch, row = self.axes
         images = [Index(unused(f"image{d}", taken), extent(c[0])) for d, c in enumerate(batch)]
-        block, base = TileOrigin.of_blocks(unused("row", taken), self.count, rows)
+        block, base = plan.TileOrigin.of_blocks(unused("row", taken), self.count, rows)
         places = {n.out: n.index.index(a.affine()) for n, a in zip(self.run, row)}
         blocks = {t: _resized(t, places[t], rows) for t in self.local}
 
@@ -177,13 +167,15 @@ class _Chain:
                 {**outer, row[number]: base.index + within},
             )
             nests.append(moved.relocated(place))
-        loops, inner, scratch = with_scratch((*images, block), tuple(nests), {*blocks.values()})
-        groups = groups_of(inner, inner, (self.run[-1].out,))
+        loops, inner, scratch = plan.with_scratch(
+            (*images, block), tuple(nests), {*blocks.values()}
+        )
+        groups = plan.groups_of(inner, inner, (self.run[-1].out,))
         body = [part for g in groups for part in ((g,) if g.outer else g.body)]
-        group = FusionGroup(loops, tuple(body), scratch, (base,))
+        group = plan.FusionGroup(loops, tuple(body), scratch, (base,))
         # Groups inside have their own slices of some of it.
         touched = {t for n in group.nests for t in (n.out, *(r.tensor for r in n.reads()))}
-        return finished(replace(group, scratch=tuple(t for t in scratch if t in touched)))
+        return plan.finished(replace(group, scratch=tuple(t for t in scratch if t in touched)))
 
 
 def _resized(tensor: Tensor, at: int, rows: int) -> Tensor:

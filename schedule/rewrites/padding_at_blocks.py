@@ -22,18 +22,11 @@ from loopwright.dsl.expr import Const, Read, Select
 from loopwright.dsl.index import Affine, Index, IndexExpr
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_shape
+from loopwright.schedule.program import plan
 from loopwright.schedule.program.canonical import Program, substitute_axes
 from loopwright.schedule.program.fusion import can_inline
 from loopwright.schedule.program.nest import Nest, extent, fresh
 from loopwright.schedule.program.padding import Span, box
-from loopwright.schedule.program.plan import (
-    FusionGroup,
-    TileOrigin,
-    even_blocks,
-    finished,
-    has_reuse,
-    with_groups,
-)
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
 from loopwright.schedule.rewrites.heuristics import REWRITE
@@ -41,7 +34,7 @@ from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
-def pad_at_blocks(source: Source, rows: int) -> tuple[FusionGroup, ...] | None:
+def pad_at_blocks(source: Source, rows: int) -> tuple[plan.FusionGroup, ...] | None:
     """The groups of a workload with each sum over a padded image in blocks of so many rows, each
     with its own padding; None if there is none with more rows."""
     program = source.program
@@ -51,7 +44,7 @@ def pad_at_blocks(source: Source, rows: int) -> tuple[FusionGroup, ...] | None:
     names = source.names()
     made = {key: [padded.group(rows, names)] for key, padded in found.items()}
     gone = {padded.padding.out for padded in found.values()}
-    return with_groups(program, made, gone, source.outputs)
+    return plan.with_groups(program, made, gone, source.outputs)
 
 
 def block_row_choices(source: Source, target: Target) -> tuple[int, ...]:
@@ -65,7 +58,7 @@ def block_row_choices(source: Source, target: Target) -> tuple[int, ...]:
     images = math.prod(map(extent, largest.batch))
     fitting = [
         rows
-        for rows in even_blocks(images, largest.count, target.threads)
+        for rows in plan.even_blocks(images, largest.count, target.threads)
         if rows < largest.count
         and largest.span(rows) * largest.row_bytes <= REWRITE.padding_l2_share * target.l2_bytes
     ]
@@ -79,7 +72,7 @@ def block_row_choices(source: Source, target: Target) -> tuple[int, ...]:
 
 def _padded(program: Program, source: Source) -> Iterator[_Padded]:
     for nest in program:
-        if nest.reducer == "sum" and has_reuse(nest):
+        if nest.reducer == "sum" and plan.has_reuse(nest):
             for padding in program:
                 found = _Padded.of(nest, padding, program, source)
                 if found is not None:
@@ -156,9 +149,9 @@ class _Padded:
         others = {i: extent(i) for i in self.read.index[self.at].indices()} | {self.row: rows}
         return self.read.index[self.at].bounds(others)[1] + 1
 
-    def group(self, rows: int, names: set[str]) -> FusionGroup:
+    def group(self, rows: int, names: set[str]) -> plan.FusionGroup:
         """The padding and the sum of one block, in the loop over blocks."""
-        block, base = TileOrigin.of_blocks(self.row.name, self.count, rows)
+        block, base = plan.TileOrigin.of_blocks(self.row.name, self.count, rows)
         begin, within = base.index, Index(f"{self.row.name}.within", rows)
         shape = list(tensor_shape(self.padding.out))
         shape[self.at] = self.span(rows)
@@ -179,7 +172,7 @@ class _Padded:
             return local, tuple(p for d, p in enumerate(moved) if d in kept)
 
         parts = (*self._filled(local, begin, kept), nest.relocated(place))
-        return finished(FusionGroup((*self.batch, block), parts, (local,), (base,)))
+        return plan.finished(plan.FusionGroup((*self.batch, block), parts, (local,), (base,)))
 
     def _filled(self, local: Tensor, begin: Index, kept: list[int]) -> Iterator[Nest]:
         """The padding's constant, and over it what is padded: all of it but for the rows, of which

@@ -23,17 +23,9 @@ from loopwright.dsl.index import Affine, Index
 from loopwright.dsl.numerics import Numerics
 from loopwright.dsl.tensor import Tensor
 from loopwright.dsl.workload import tensor_bytes, tensor_shape
+from loopwright.schedule.program import plan
 from loopwright.schedule.program.canonical import Program
 from loopwright.schedule.program.nest import Nest, extent, fresh
-from loopwright.schedule.program.plan import (
-    FusionGroup,
-    Prefetch,
-    even_blocks,
-    finished,
-    under,
-    with_groups,
-    with_scratch,
-)
 from loopwright.schedule.program.source import Source
 from loopwright.schedule.rewrites.boundary_peeling import PaddedWindow, padded_windows, sliced
 from loopwright.schedule.rewrites.contract import Rewrite, Rewritten
@@ -42,7 +34,9 @@ from loopwright.schedule.sketch.variant import Variant
 from loopwright.schedule.target import Target
 
 
-def fuse_at_blocks(source: Source, target: Target, rows: int) -> tuple[FusionGroup, ...] | None:
+def fuse_at_blocks(
+    source: Source, target: Target, rows: int
+) -> tuple[plan.FusionGroup, ...] | None:
     """The groups of a workload with each window and the sum behind it in blocks of so many rows;
     None if there is none whose rows are a multiple of that."""
     program = source.program
@@ -52,7 +46,7 @@ def fuse_at_blocks(source: Source, target: Target, rows: int) -> tuple[FusionGro
     names = source.names()
     made = {id(chain.consumer): [chain.group(rows, names, target)] for chain in chains}
     gone = {t for c in chains for t in (c.window.producer.out, c.window.nest.out)}
-    return with_groups(program, made, gone, source.outputs)
+    return plan.with_groups(program, made, gone, source.outputs)
 
 
 def fused_row_choices(source: Source, target: Target) -> tuple[int, ...]:
@@ -62,7 +56,7 @@ def fused_row_choices(source: Source, target: Target) -> tuple[int, ...]:
     if not chains:
         return ()
     largest = max(chains, key=lambda chain: chain.consumer.steps)
-    even = even_blocks(largest.images, largest.count, target.threads)
+    even = plan.even_blocks(largest.images, largest.count, target.threads)
     divisors = [rows for rows in even if largest.count % rows == 0 and rows < largest.count]
     found = set()
     for share in REWRITE.producer_l2_shares:
@@ -132,7 +126,7 @@ class _Chain:
         out = self.window.nest.out
         return math.prod(tensor_shape(out)[self.at + 1 :]) * item_bytes(out.dtype)
 
-    def group(self, rows: int, names: set[str], target: Target) -> FusionGroup:
+    def group(self, rows: int, names: set[str], target: Target) -> plan.FusionGroup:
         """The parts of the window and the sum, of one block, in the loops over blocks."""
         out, at = self.window.nest.out, self.at
         shape = tensor_shape(out)
@@ -151,9 +145,9 @@ class _Chain:
         last, (consumer,) = sliced([self.consumer], row, rows)
         parts = [_halved(nest, out, local, at, high * rows) for nest in parts]
         run = [*parts, _halved(consumer, out, local, at, last * rows)]
-        shared, inner = under(run, [*classes, [high] * len(parts) + [last]])
-        group = FusionGroup(*with_scratch(shared, inner, {local}))
-        return finished(replace(group, prefetch=_prefetch(group, target)))
+        shared, inner = plan.under(run, [*classes, [high] * len(parts) + [last]])
+        group = plan.FusionGroup(*plan.with_scratch(shared, inner, {local}))
+        return plan.finished(replace(group, prefetch=_prefetch(group, target)))
 
 
 def _halved(nest: Nest, tensor: Tensor, local: Tensor, at: int, begin: Affine) -> Nest:
@@ -170,13 +164,13 @@ def _halved(nest: Nest, tensor: Tensor, local: Tensor, at: int, begin: Affine) -
     return nest.relocated(place)
 
 
-def _prefetch(group: FusionGroup, target: Target) -> tuple[Prefetch, ...]:
+def _prefetch(group: plan.FusionGroup, target: Target) -> tuple[plan.Prefetch, ...]:
     """The rows that the next block of a thread reads of a tensor that the second-level caches do
     not hold: they are there when it begins, where windows would wait for them."""
     *images, block = group.outer
     if math.prod(map(extent, group.outer)) <= target.threads:
         return ()
-    found: dict[Tensor, Prefetch] = {}
+    found: dict[Tensor, plan.Prefetch] = {}
     for read in (r for nest in group.nests[:-1] for r in nest.reads()):
         shape, steps = tensor_shape(read.tensor), [dict(p.terms).get(block, 0) for p in read.index]
         d = next((d for d, step in enumerate(steps) if step > 0), None)
@@ -187,7 +181,9 @@ def _prefetch(group: FusionGroup, target: Target) -> tuple[Prefetch, ...]:
         for p, size in zip(read.index[:d], shape):
             number = number * size + (p if p.plain() in images else 0)
         number = number * (shape[d] // steps[d]) + block
-        found[read.tensor] = Prefetch(read.tensor, steps[d] * math.prod(shape[d + 1 :]), number)
+        found[read.tensor] = plan.Prefetch(
+            read.tensor, steps[d] * math.prod(shape[d + 1 :]), number
+        )
     return tuple(found.values())
 
 

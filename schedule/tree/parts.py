@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from loopwright.dsl.expr import ORDERS, Cast, Expr
 from loopwright.dsl.traversal import rebuild
@@ -18,6 +19,20 @@ def nested(loop: g.Loop) -> list[g.Loop]:
             break
         found.append(loop := inner)
     return found
+
+
+def value_of(x: g.Linear, values: Callable[[g.Var], Any]) -> Any:
+    """The value of an index expression, given those of its variables."""
+    total: Any = x.const
+    for term, coefficient in x.terms:
+        if isinstance(term, g.Var):
+            part = values(term)
+        elif isinstance(term, g.Quotient):
+            part = value_of(term.value, values) // term.divisor
+        else:
+            part = value_of(term.value, values) % term.divisor
+        total = total + part * coefficient
+    return total
 
 
 def order_parts(loop: g.Loop) -> tuple[g.Loop, g.Store, g.Load] | None:

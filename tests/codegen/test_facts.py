@@ -14,7 +14,7 @@ from loopwright.codegen.facts import flow
 from loopwright.codegen.facts.aarch64 import AARCH64 as A64
 from loopwright.codegen.facts.elf import read_object
 from loopwright.codegen.facts.facts import CPU_FACTS, GPU_FACTS, facts_of, shown
-from loopwright.codegen.facts.instruction import BRANCH, BY_STACK, END, JUMP, STORE
+from loopwright.codegen.facts.instruction import Use, Way
 from loopwright.codegen.facts.x86 import X86
 from loopwright.codegen.processors import cpu_flags
 from loopwright.dsl.errors import BuildError
@@ -64,11 +64,11 @@ def instructions(section, reader):
                 found = reader.decode(section.code, at)
                 assert found is not None, section.code[at : at + 15].hex()
                 yield at, found
-                if found[1] == BRANCH:
+                if found[1] == Way.BRANCH:
                     waiting.append(found[2])
-                if found[1] == END:
+                if found[1] == Way.END:
                     break
-                at = found[2] if found[1] == JUMP else found[0]
+                at = found[2] if found[1] == Way.JUMP else found[0]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -98,10 +98,10 @@ def test_instructions_are_what_a_disassembler_says(make, target):
 def check_jump(capstone, said, found, what):
     _, goes, target, *_ = found
     jumps = capstone.CS_GRP_JUMP in said.groups and said.mnemonic not in ("bl", "blr")
-    assert jumps == (goes in (BRANCH, JUMP)), what
+    assert jumps == (goes in (Way.BRANCH, Way.JUMP)), what
     if jumps:
         assert int(said.op_str.split(", ")[-1].lstrip("#"), 16) == target, what
-        assert (said.mnemonic in ("jmp", "b")) == (goes == JUMP), what
+        assert (said.mnemonic in ("jmp", "b")) == (goes == Way.JUMP), what
 
 
 def check_x86(said, found, what):
@@ -120,10 +120,10 @@ def check_x86(said, found, what):
     assert bool(access) == memory, what
     if memory and said.mnemonic.startswith(("mov", "vmov", "vfm", "add", "cmp")):
         writes = names.index("[") < names.index(",") and said.mnemonic != "cmp"
-        assert bool(access & STORE) == writes, what
+        assert bool(access & Use.STORE) == writes, what
         place = names[names.index("[") :]
         own = "rsp" in place and "*" not in place and place.count("+ r") == 0
-        assert bool(access & BY_STACK) == own, what
+        assert bool(access & Use.BY_STACK) == own, what
 
 
 def check_arm(said, found, what):
@@ -132,10 +132,10 @@ def check_arm(said, found, what):
     memory = "[" in names and name.startswith(("ld", "st"))
     assert bool(access) == memory, what
     if memory:
-        assert bool(access & STORE) == name.startswith("st"), what
+        assert bool(access & Use.STORE) == name.startswith("st"), what
         if names.startswith("q"):
             assert width == 16, what
-        assert bool(access & BY_STACK) == ("[sp" in names and "[sp, x" not in names), what
+        assert bool(access & Use.BY_STACK) == ("[sp" in names and "[sp, x" not in names), what
     if name in ("fmla", "fmls"):
         lanes = int(names.split(".")[1][: 1 + names.split(".")[1][1].isdigit()])
         assert fused == lanes, what

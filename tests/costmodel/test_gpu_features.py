@@ -9,10 +9,7 @@ import loopwright as lw
 from loopwright.costmodel.features.gpu_memory import CHOSEN, apart, spread
 from loopwright.costmodel.features.gpu_summary import gpu_summary_names
 from loopwright.costmodel.features.relation import relation_names
-from loopwright.costmodel.features.representation import (
-    ContextRelation,
-    FlattenedTree,
-)
+from loopwright.costmodel.features.representation import ContextRelation, FlattenedTree
 from loopwright.schedule.lowering import lower
 from loopwright.schedule.space import space
 from tests.costmodel import gpu_trees

@@ -19,12 +19,7 @@ from click.testing import CliRunner
 import loopwright as lw
 from loopwright.__main__ import main
 from loopwright.cli.common import peers as cli_peers
-from loopwright.cli.common.peers import (
-    compare_peer,
-    library_call,
-    peer_call,
-    timed,
-)
+from loopwright.cli.common.peers import compare_peer, library_call, peer_call, timed
 from loopwright.cli.common.workload import read_workload
 from loopwright.cli.replay import replay
 from loopwright.cli.run import bench

@@ -11,16 +11,7 @@ from loopwright.measure.device import Failure
 from loopwright.transfer.records.record import CHOSEN, FINALS, NETWORK
 from loopwright.transfer.records.store import RecordError, RecordStore
 from tests.transfer import layouts
-from tests.transfer.examples import (
-    AVX512,
-    MACHINE,
-    OTHER,
-    config,
-    failed,
-    matmul,
-    record,
-    records,
-)
+from tests.transfer.examples import AVX512, MACHINE, OTHER, config, failed, matmul, record, records
 
 
 class Reopened(RecordStore):

@@ -12,7 +12,8 @@ import numpy as np
 
 from loopwright.dsl.dtypes import DTYPES, numpy_dtype
 from loopwright.graph.errors import ModelError, UnsupportedOperator
-from loopwright.graph.importers.onnx.call import Call, Value, dtype_of
+from loopwright.graph.importers.onnx.call import Call
+from loopwright.graph.importers.onnx.values import Value, dtype_of
 from loopwright.packages import onnx
 
 _SHOWN = 100  # characters of an attribute up to which a message has it whole

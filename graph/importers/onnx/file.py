@@ -9,8 +9,9 @@ from typing import Any
 
 from loopwright.graph.errors import ModelError, OpenShape
 from loopwright.graph.importers.inputs import reason, shape_of
-from loopwright.graph.importers.onnx.call import SCANS, Array, Scaled
+from loopwright.graph.importers.onnx.call import SCANS
 from loopwright.graph.importers.onnx.protos import in_order, inner_graphs
+from loopwright.graph.importers.onnx.values import Array, Scaled
 from loopwright.packages import onnx, optional
 from loopwright.paths import file_at
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from loopwright.graph.errors import ModelError
 from loopwright.graph.importers.inputs import reason
-from loopwright.graph.importers.onnx.call import Array
+from loopwright.graph.importers.onnx.values import Array
 from loopwright.packages import onnx
 
 DRAWN = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial",

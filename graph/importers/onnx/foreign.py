@@ -19,8 +19,9 @@ from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.importers.definitions import Foreign
 from loopwright.graph.importers.inputs import reason
-from loopwright.graph.importers.onnx.call import Call, Value, identifier, shape_of
+from loopwright.graph.importers.onnx.call import Call
 from loopwright.graph.importers.onnx.protos import inner_graphs
+from loopwright.graph.importers.onnx.values import Value, identifier, shape_of
 from loopwright.graph.importers.passes import fused
 from loopwright.graph.network import Network, NotPlannable, check_plannable, network
 from loopwright.packages import onnx

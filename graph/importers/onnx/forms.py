@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from loopwright.graph.importers.onnx.call import Call, shape_of
+from loopwright.graph.importers.onnx.call import Call
+from loopwright.graph.importers.onnx.values import shape_of
 
 WORDS = {
     "auto_pad": "NOTSET SAME_UPPER SAME_LOWER VALID",

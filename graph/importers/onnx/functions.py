@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.onnx.call import Value, shape_of
+from loopwright.graph.importers.onnx.values import Value, shape_of
 from loopwright.packages import onnx
 
 

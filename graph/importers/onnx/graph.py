@@ -26,17 +26,7 @@ from loopwright.graph.importers.definitions import (
 from loopwright.graph.importers.indexed import indexed
 from loopwright.graph.importers.inputs import shape_of as shape_of_input
 from loopwright.graph.importers.onnx import estimators, microsoft, operators  # noqa: F401 - fill the table
-from loopwright.graph.importers.onnx.call import (
-    OPERATORS,
-    Array,
-    Call,
-    Iterations,
-    NotKnown,
-    Results,
-    Value,
-    Weights,
-    identifier,
-)
+from loopwright.graph.importers.onnx.call import OPERATORS, Call, Iterations, NotKnown, Results
 from loopwright.graph.importers.onnx.checks import check_node, dtype_of_input, not_as_defined
 from loopwright.graph.importers.onnx.file import KnownArrays, OpenOnnx, weights_of
 from loopwright.graph.importers.onnx.fold import DRAWN, Marks, folded, marked
@@ -54,6 +44,7 @@ from loopwright.graph.importers.onnx.protos import (
     stated,
 )
 from loopwright.graph.importers.onnx.sequences import Sequences
+from loopwright.graph.importers.onnx.values import Array, Value, Weights, identifier
 from loopwright.packages import onnx
 
 _OWN = ("", "ai.onnx")

@@ -12,7 +12,8 @@ from loopwright.dsl.dtypes import HALVES, is_float, numpy_dtype
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.functions import cast
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Rule, Value, define, shape_of
+from loopwright.graph.importers.onnx.call import Call, Rule
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 
 def in_float32(rule: Rule) -> Rule:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from loopwright.graph.importers.onnx.call import Array, Call, Value
+from loopwright.graph.importers.onnx.call import Call
 from loopwright.graph.importers.onnx.protos import inner_graphs
+from loopwright.graph.importers.onnx.values import Array, Value
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from loopwright.dsl.tensor import Definition, Tensor
 from loopwright.dsl.traversal import rebuild
 from loopwright.dsl.workload import defined, reads
 from loopwright.graph.importers.definitions import Definitions, read_by
-from loopwright.graph.importers.onnx.call import shape_of
+from loopwright.graph.importers.onnx.values import shape_of
 from loopwright.graph.loops import Loop, Row
 
 Body = tuple[Loop[Tensor], list[Definitions]]

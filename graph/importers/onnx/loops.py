@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from loopwright.dsl.errors import LoopwrightError
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.definitions import Definitions, Part, Repeated, read_by
-from loopwright.graph.importers.onnx.call import Iterations, Results, Value, shape_of
+from loopwright.graph.importers.onnx.call import Iterations, Results
 from loopwright.graph.importers.onnx.lifted import lifted
+from loopwright.graph.importers.onnx.values import Value, shape_of
 from loopwright.graph.loops import Loop, Row, State
 
 if TYPE_CHECKING:

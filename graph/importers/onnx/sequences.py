@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from loopwright.graph.errors import UnsupportedOperator
-from loopwright.graph.importers.onnx.call import NotKnown, Value, shape_of
+from loopwright.graph.importers.onnx.call import NotKnown
+from loopwright.graph.importers.onnx.values import Value, shape_of
 from loopwright.packages import onnx
 
 _READING = (
@@ -70,9 +71,10 @@ class _Use:
             )
         return list(self.names[name])
 
-    def give(self, names: list[str]) -> None:
-        """Keep the sequence that is the output."""
+    def give(self, names: list[str]) -> list[Any]:
+        """Keep the sequence that is the output; no nodes are left."""
         self.names[self.node.output[0]] = names
+        return []
 
     def known(self, number: int) -> np.ndarray[Any, Any] | None:
         """An input whose elements must be known; None where it is left out."""
@@ -119,23 +121,16 @@ class _Use:
         return onnx.helper.make_node(op, [*inputs, known], [])
 
 
-def _construct(use: _Use) -> list[Any]:
-    use.give(list(use.node.input))
-    return []
-
-
 def _insert(use: _Use) -> list[Any]:
     names = use.given()
     names.insert(use.place(2, len(names), len(names), len(names)), use.node.input[1])
-    use.give(names)
-    return []
+    return use.give(names)
 
 
 def _erase(use: _Use) -> list[Any]:
     names = use.given()
     del names[use.place(1, len(names), len(names) - 1, -1)]
-    use.give(names)
-    return []
+    return use.give(names)
 
 
 def _at(use: _Use) -> list[Any]:
@@ -194,16 +189,11 @@ def _split(use: _Use) -> list[Any]:
     return nodes
 
 
-def _empty(use: _Use) -> list[Any]:
-    use.give([])
-    return []
-
-
 OPERATORS: Mapping[str, Callable[[_Use], list[Any]]] = {
     "ConcatFromSequence": _joined,
     "SequenceAt": _at,
-    "SequenceConstruct": _construct,
-    "SequenceEmpty": _empty,
+    "SequenceConstruct": lambda use: use.give(list(use.node.input)),
+    "SequenceEmpty": lambda use: use.give([]),
     "SequenceErase": _erase,
     "SequenceInsert": _insert,
     "SequenceLength": _length,

@@ -30,6 +30,10 @@ from loopwright.graph.importers.torch.operators import (
 from loopwright.graph.importers.torch.operators.parts import op
 from loopwright.packages import aten, onnx, torch
 
+_MODULES: tuple[Any, ...] = (
+    *(elementwise, experts, images, integers, masks, norms, paddings, ranks, recurrences),
+    *(solutions, special, statistics, windows),
+)
 _STACKS = ("column_", "d", "h", "v")
 """Kinds of stacks, of which the exporter has loops over sequences."""
 
@@ -94,19 +98,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.scaled_dot_product_attention.default: _attention,
         **dict.fromkeys((getattr(aten, f"{each}stack").default for each in _STACKS), _taken_apart),
         **{target: _plus(*both) for target, both in products.items()},
-        **elementwise.translations(),
-        **experts.translations(),
-        **images.translations(),
-        **integers.translations(),
-        **masks.translations(),
-        **norms.translations(),
-        **paddings.translations(),
-        **ranks.translations(),
-        **recurrences.translations(),
-        **solutions.translations(),
-        **special.translations(),
-        **statistics.translations(),
-        **windows.translations(),
+        **dict(pair for module in _MODULES for pair in module.translations().items()),
     }
 
 

@@ -20,8 +20,6 @@ from loopwright.transfer.records.location import Location, may_exist
 
 if TYPE_CHECKING:
     from loopwright.graph.compile.model import TunedModel
-    from loopwright.graph.open.model import OpenModel
-    from loopwright.graph.placed.model import PlacedModel
     from loopwright.graph.tasks import Work
     from loopwright.schedule.target import Target
 
@@ -86,23 +84,9 @@ class Network:
     layout: str
     check: bool
 
-    def built(self, policy: str) -> TunedModel:
-        """The network compiled by the records there are."""
-        self._check_closed()
-        made: TunedModel = self._built(policy)  # as all ONNX files become
-        return made
-
-    def placed(self, policy: str, targets: Sequence[str]) -> PlacedModel:
-        """The network on two devices, compiled by the records there are."""
-        made: PlacedModel = self._built(policy, targets)
-        return made
-
-    def built_open(self, policy: str) -> OpenModel:
-        """The network of open axes, compiled by the records there are."""
-        made: OpenModel = self._built(policy)
-        return made
-
-    def _built(self, policy: str, targets: Sequence[str] | None = None) -> Any:
+    def built(self, policy: str, targets: Sequence[str] | None = None) -> Any:
+        """The network compiled by the records there are: a `TunedModel`; an `OpenModel` where it
+        has dims; with targets, a `PlacedModel`."""
         from loopwright.graph.build import build_model
 
         source = click.get_current_context().get_parameter_source("records")
@@ -156,7 +140,7 @@ class Network:
         from loopwright.graph.compile.build import import_model
         from loopwright.graph.tasks import Work
 
-        self._check_closed()
+        self.check_closed()
         with _in_options():
             work = import_model(
                 self.source,
@@ -169,7 +153,8 @@ class Network:
         assert isinstance(work, Work)  # as of all ONNX files
         return work
 
-    def _check_closed(self) -> None:
+    def check_closed(self) -> None:
+        """A usage error where there are dims."""
         if self.dims:
             raise click.UsageError(
                 "--dim is for `build`, `profile` and `tune-model`: give a --shape here"

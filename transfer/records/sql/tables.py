@@ -10,21 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Dialect,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
+import sqlalchemy as sa
 from sqlalchemy.sql.type_api import TypeEngine
 
 from loopwright.transfer.records.rows import COLUMNS
@@ -33,18 +19,18 @@ _ESCAPE = "\ue000"  # a character of private use
 _ESCAPED = ((_ESCAPE, f"{_ESCAPE}1"), ("\0", f"{_ESCAPE}0"))
 
 
-class _NoZeros(TypeDecorator[str]):
+class _NoZeros(sa.TypeDecorator[str]):
     """Text whose zero characters, which PostgreSQL refuses, are written in another way."""
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         for plain, written in _ESCAPED:
             value = value and value.replace(plain, written)
         return value
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
         for plain, written in reversed(_ESCAPED):
             value = value and value.replace(written, plain)
         return value
@@ -52,39 +38,39 @@ class _NoZeros(TypeDecorator[str]):
 
 def text() -> TypeEngine[str]:
     """Type of texts of any characters."""
-    return Text().with_variant(_NoZeros(), "postgresql")
+    return sa.Text().with_variant(_NoZeros(), "postgresql")
 
 
 def number() -> TypeEngine[int]:
     """Type of the numbers of rows, which the writer gives: see `records.add`."""
-    return BigInteger().with_variant(Integer(), "sqlite")
+    return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 
-def _table(name: str, *columns: Column[Any]) -> Table:
+def _table(name: str, *columns: sa.Column[Any]) -> sa.Table:
     """A table whose rows have a number, and a digest that names their content."""
-    return Table(
+    return sa.Table(
         name,
         metadata,
-        Column("id", number(), primary_key=True, autoincrement=False),
-        Column("digest", LargeBinary(), nullable=False),
+        sa.Column("id", number(), primary_key=True, autoincrement=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
         *columns,
-        UniqueConstraint("digest", name=f"{name}_digest"),
+        sa.UniqueConstraint("digest", name=f"{name}_digest"),
     )
 
 
-def _text(name: str, nullable: bool = False) -> Column[Any]:
-    return Column(name, text(), nullable=nullable)
+def _text(name: str, nullable: bool = False) -> sa.Column[Any]:
+    return sa.Column(name, text(), nullable=nullable)
 
 
-def _row_of(table: str, name: str) -> Column[Any]:
-    return Column(name, number(), ForeignKey(f"{table}.id"), nullable=False)
+def _row_of(table: str, name: str) -> sa.Column[Any]:
+    return sa.Column(name, number(), sa.ForeignKey(f"{table}.id"), nullable=False)
 
 
-def _real(name: str, nullable: bool = False) -> Column[Any]:
-    return Column(name, Double(), nullable=nullable)
+def _real(name: str, nullable: bool = False) -> sa.Column[Any]:
+    return sa.Column(name, sa.Double(), nullable=nullable)
 
 
 texts = _table("texts", _text("text"))
@@ -94,7 +80,7 @@ settings = _table(
     _row_of("texts", "workload"),
     _row_of("texts", "target"),
     _row_of("texts", "machine"),
-    Column("threads", Integer(), nullable=False),
+    sa.Column("threads", sa.Integer(), nullable=False),
 )
 sessions = _table("sessions", _text("session"), _text("seed"), _row_of("texts", "versions"))
 records = _table(
@@ -114,16 +100,16 @@ records = _table(
     _real("created"),
     _text("facts", nullable=True),
 )
-Index("records_by_cost", records.c.setting, records.c.cost)
+sa.Index("records_by_cost", records.c.setting, records.c.cost)
 
 _TYPES: dict[str, TypeEngine[Any]] = {
-    "digest": LargeBinary(),
-    "threads": Integer(),
-    **dict.fromkeys(("cost", "build_seconds", "run_seconds", "created"), Double()),
+    "digest": sa.LargeBinary(),
+    "threads": sa.Integer(),
+    **dict.fromkeys(("cost", "build_seconds", "run_seconds", "created"), sa.Double()),
 }
-measured = Table(
+measured = sa.Table(
     "measured",
-    MetaData(),  # a view: not to be made as a table
-    Column("id", number()),
-    *(Column(name, _TYPES.get(name) or text()) for name in COLUMNS),
+    sa.MetaData(),  # a view: not to be made as a table
+    sa.Column("id", number()),
+    *(sa.Column(name, _TYPES.get(name) or text()) for name in COLUMNS),
 )

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
-from loopwright.graph.importers.onnx.call import (
-    OPERATORS,
-    Array,
-    Call,
-    Value,
-    define,
-    gathered,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
+from loopwright.graph.importers.onnx.values import Array, Value, define, number, shape_of
 
 
 @operator("ai.onnx.ml:Scaler")
@@ -69,23 +59,22 @@ def _imputer(call: Call) -> Value:
 
 @operator("ai.onnx.ml:FeatureVectorizer")
 def _feature_vectorizer(call: Call) -> Value:
-    parts = [call.value(n) for n in range(len(call.inputs))]
-    parts = [x if len(shape_of(x)) == 2 else reshaped(call, x, (1, *shape_of(x))) for x in parts]
+    parts = [_table(call, call.value(n)) for n in range(len(call.inputs))]
     floats = [call.broadcast([x], lambda e: f.cast(e, "float32")) for x in parts]
     return joined(call, list(floats), 1)
+
+
+def _table(call: Call, x: Value) -> Value:
+    """Rows, which a vector is one of."""
+    return x if len(shape_of(x)) > 1 else reshaped(call, x, (1, *shape_of(x)))
 
 
 @operator("ai.onnx.ml:ArrayFeatureExtractor")
 def _array_feature_extractor(call: Call) -> Value:
     """The columns that the second input names."""
-    x = (
-        call.value(0)
-        if len(call.shape()) > 1
-        else reshaped(call, call.value(0), (1, *call.shape()))
-    )
+    x = _table(call, call.value(0))
     columns = reshaped(call, call.value(1), (math.prod(call.shape(1)),))
-    made = OPERATORS["Gather"](replace(call, inputs=(x, columns), attributes={"axis": -1}))
-    assert not isinstance(made, Sequence)
+    (made,) = call.by("Gather", inputs=(x, columns), attributes={"axis": -1})
     return made
 
 
@@ -120,7 +109,7 @@ def _label_encoder(call: Call) -> Value:
 
     at, coded = define("place", call.shape(), place), call.as_tensor(values)
     missing = number(np.reshape(default, -1)[0], str(values.dtype))
-    return call.broadcast([at], lambda n: f.where(n >= 0, gathered(coded, f.max(n, 0)), missing))
+    return call.broadcast([at], lambda n: f.where(n >= 0, coded[f.max(n, 0)], missing))
 
 
 def _numbers(call: Call, side: str) -> Array:

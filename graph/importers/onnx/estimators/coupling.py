@@ -16,17 +16,9 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Call,
-    Iterations,
-    Results,
-    Value,
-    all_of,
-    define,
-    gathered,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Iterations, Results
 from loopwright.graph.importers.onnx.operators.control import repeated
+from loopwright.graph.importers.onnx.values import Value, all_of, define, shape_of
 
 _SWEEPS = 100
 """Sweeps over the classes after which shares are taken as they are, as in LIBSVM."""
@@ -63,7 +55,7 @@ def _factors(call: Call, won: Tensor, count: int) -> Tensor:
     place = call.as_tensor(numbers)
 
     def of_pair(row: Index, one: Index, other: Index) -> Expr:
-        first = gathered(won, row, place[one, other])
+        first = won[row, place[one, other]]
         return f.where(one < other, first, 1 - first)
 
     share = define("pair", (rows, count, count), of_pair)
@@ -93,7 +85,7 @@ def _step(
             return all_of([moved[i], is_far | (own > 0)])
 
         def change(i: Index) -> Expr:
-            more = (mean[i] - gathered(slopes, i, own)) / gathered(factors, i, own, own)
+            more = (mean[i] - slopes[i, own]) / factors[i, own, own]
             return f.where(moves[i], more, 0.0)
 
         moves = define("moves", (rows,), is_moving)
@@ -104,7 +96,7 @@ def _step(
             return define(name, shape, lambda i, c: (old[i, c] + more(i, c)) / (1 + by[i]))
 
         mine = following("share", shares, lambda i, c: f.where(f.equal(c, own), by[i], 0.0))
-        others = following("slope", slopes, lambda i, c: by[i] * gathered(factors, i, own, c))
+        others = following("slope", slopes, lambda i, c: by[i] * factors[i, own, c])
         return [mine, others, moves], []
 
     return step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, operator
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.estimators.scores import (
     classes,
     floats_of,
@@ -14,6 +14,7 @@ from loopwright.graph.importers.onnx.estimators.scores import (
     transformed,
 )
 from loopwright.graph.importers.onnx.operators.linear import product
+from loopwright.graph.importers.onnx.values import Value
 
 
 @operator("ai.onnx.ml:LinearRegressor")

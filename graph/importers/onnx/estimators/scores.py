@@ -10,16 +10,9 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    define,
-    gathered,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """What may be done to scores, in ONNX's order; the last two are refused."""
@@ -81,7 +74,7 @@ def label_of_best(call: Call, scores: Tensor) -> Tensor:
     """The label of the first greatest score of each row."""
     best = ops.argmax(scores, -1, dtype="int32")
     labels = call.as_tensor(classes(call))
-    return define("label", shape_of(best), lambda i: gathered(labels, best[i]))
+    return define("label", shape_of(best), lambda i: labels[best[i]])
 
 
 def of_second(call: Call, scores: Tensor, least: float) -> Value:

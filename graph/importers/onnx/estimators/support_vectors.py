@@ -11,15 +11,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    define,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.estimators.coupling import coupled, sides
 from loopwright.graph.importers.onnx.estimators.scores import (
     classes,
@@ -30,6 +22,7 @@ from loopwright.graph.importers.onnx.estimators.scores import (
     transformed,
 )
 from loopwright.graph.importers.onnx.operators.linear import product
+from loopwright.graph.importers.onnx.values import Array, Value, define, number, shape_of
 
 _LEAST = 1e-7
 """The least share of a class in a pair."""

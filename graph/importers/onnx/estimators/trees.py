@@ -15,17 +15,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Iterations,
-    Results,
-    Value,
-    define,
-    gathered,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Iterations, Results, operator
 from loopwright.graph.importers.onnx.estimators.scores import (
     classes,
     of_best,
@@ -35,6 +25,7 @@ from loopwright.graph.importers.onnx.estimators.scores import (
     transformed,
 )
 from loopwright.graph.importers.onnx.operators.control import repeated
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 _TESTS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "BRANCH_LEQ": lambda x, t: x <= t,
@@ -183,21 +174,21 @@ def _leaves(call: Call, x: Tensor, trees: _Trees) -> Tensor:
     shape = (shape_of(x)[0], len(trees.roots))
 
     def passes(value: Expr, node: Expr) -> Expr:
-        limit, functions = gathered(limits, node), [*_TESTS.values()]
+        limit, functions = limits[node], [*_TESTS.values()]
         first, *others = used.tolist() or [0]
         holds = functions[first](value, limit)
         for other in others:
-            is_other = f.equal(gathered(tests, node), other)
+            is_other = f.equal(tests[node], other)
             holds = f.where(is_other, functions[other](value, limit), holds)
-        return holds if missing is None else holds | (f.isnan(value) & gathered(missing, node))
+        return holds if missing is None else holds | (f.isnan(value) & missing[node])
 
     def step(before: list[Value], _: list[Value]) -> Results:
         at = call.as_tensor(before[0])
 
         def element(row: Index, tree: Index) -> Expr:
             node = at[row, tree]
-            value = gathered(x, row, gathered(kept["feature"], node))
-            passed, failed = (gathered(kept[name], node) for name in ("passed", "failed"))
+            value = x[row, kept["feature"][node]]
+            passed, failed = (kept[name][node] for name in ("passed", "failed"))
             return f.where(passes(value, node), passed, failed)
 
         return [define("node", shape, element)], []
@@ -214,7 +205,7 @@ def _total(call: Call, at: Tensor, weights: Array, how: str) -> Tensor:
     kept, t = call.as_tensor(weights), Index("t", trees)
 
     def element(i: Index, target: Index) -> Expr:
-        return _TOTALS[how](gathered(kept, at[i, t], target))
+        return _TOTALS[how](kept[at[i, t], target])
 
     made = define("total", (rows, weights.shape[1]), element)
     return call.broadcast([made], lambda x: x / trees) if how == "AVERAGE" else made

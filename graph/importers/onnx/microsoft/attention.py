@@ -14,20 +14,13 @@ from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.normalization import softmax_of
-from loopwright.graph.importers.onnx.call import (
-    OPERATORS,
-    Call,
-    Value,
-    define,
-    gathered,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.control import row, stacked
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 Mask = Callable[[Index, Index, Index], Expr]
 """The addend to the score of a key, by its sample, the place of the query and its own."""
@@ -43,8 +36,7 @@ def _attention(call: Call) -> list[Value]:
 def _quantized_attention(call: Call) -> list[Value]:
     x, weights, bias, *scales, mask, zero, own, past = (call.optional(n) for n in range(9))
     inputs = (x, weights, *scales, zero, own, bias)
-    made = OPERATORS["com.microsoft:MatMulIntegerToFloat"](replace(call, inputs=inputs))
-    assert not isinstance(made, Sequence)
+    (made,) = call.by("com.microsoft:MatMulIntegerToFloat", inputs=inputs)
     return _of_projections(replace(call, inputs=(x, weights, bias, mask, past)), made)
 
 
@@ -116,7 +108,7 @@ def _attended(call: Call, sides: Sequence[Value], mask: int) -> Value:
 
     def score(*i: Index) -> Expr:
         b, _, q, k = i
-        x: Expr = scores[i] * scale
+        x = scores[i] * scale
         x = x if added is None else x + f.cast(call.read(added, i), wide)
         x = x if hidden is None else x + f.cast(hidden(b, q, k), wide)
         return f.where(k <= q + (shape[-1] - length), x, -math.inf) if causal else x
@@ -147,9 +139,8 @@ def _mask(call: Call, number: int, sizes: tuple[int, int, int]) -> Mask | None:
 def _skip_rms_norm(call: Call) -> Sequence[Value]:
     values = [call.value(n) for n in (0, 1, 3) if call.has(n)]
     x = call.broadcast(values, lambda *v: sum(v[1:], v[0]))
-    rule = OPERATORS["com.microsoft:SimplifiedLayerNormalization"]
-    made = rule(replace(call, inputs=(x, call.inputs[2])))
-    assert not isinstance(made, Sequence)
+    inputs = x, call.inputs[2]
+    (made,) = call.by("com.microsoft:SimplifiedLayerNormalization", inputs=inputs)
     return [made, made, made, x][: len(call.outputs)]
 
 
@@ -163,24 +154,23 @@ def _embed_layer_norm(call: Call) -> Sequence[Value]:
         rows.append((4, call.value(1)))
 
     def embedded(*i: Index) -> Expr:
-        parts = [gathered(call.tensor(n), call.read(at, i[:2]), i[2]) for n, at in rows]
+        parts = [call.tensor(n)[call.read(at, i[:2]), i[2]] for n, at in rows]
         return sum(parts[1:], parts[0])
 
     size = call.shape(2)[1]
     total = define("embedded", (batch, length, size), embedded)
-    rule = OPERATORS["LayerNormalization"]
     options = {"axis": -1, "epsilon": call.get("epsilon", 1e-12)}
-    made = rule(replace(call, inputs=(total, *call.inputs[5:7]), attributes=options))
-    assert isinstance(made, Sequence)
+    inputs = total, *call.inputs[5:7]
+    made, *_ = call.by("LayerNormalization", inputs=inputs, attributes=options)
     counts: Value = np.zeros(batch, np.int32)
     if call.has(7):
         mask, k = call.tensor(7), Index("k", length)
         counts = define("lengths", (batch,), lambda b: f.sum(f.cast(mask[b, k], "int32")))
-    return [made[0], counts, total][: len(call.outputs)]
+    return [made, counts, total][: len(call.outputs)]
 
 
 @operator("com.microsoft:QEmbedLayerNormalization")
-def _quantized_embed_layer_norm(call: Call) -> Value | Sequence[Value]:
+def _quantized_embed_layer_norm(call: Call) -> Sequence[Value]:
     """The same for tables and a scale and shift that are quantized: they are made real."""
     real: list[Value | None] = []
     for n in range(2, 7):
@@ -189,5 +179,5 @@ def _quantized_embed_layer_norm(call: Call) -> Value | Sequence[Value]:
             less = call.required(n + 11, 0).astype(np.float32)
             kept = (kept.astype(np.float32) - less) * call.required(n + 6)
         real.append(kept)
-    rule = OPERATORS["com.microsoft:EmbedLayerNormalization"]
-    return rule(replace(call, inputs=(*call.inputs[:2], *real, call.optional(7))))
+    inputs = *call.inputs[:2], *real, call.optional(7)
+    return call.by("com.microsoft:EmbedLayerNormalization", inputs=inputs)

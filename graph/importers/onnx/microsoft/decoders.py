@@ -16,11 +16,12 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.ops.normalization import softmax_of
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, gathered, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.microsoft.attention import heads, joined_heads
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 Past = Callable[[Index], Any]
 """The number of keys of a sample that are past: an element, or 0."""
@@ -121,7 +122,7 @@ def _turned(
         pair, first = (c // 2, f.equal(c % 2, 0)) if interleaved else (c % half, c < half)
         step = 1 if interleaved else half
         other = f.where(first, -tensor[b, h, s, c + step], tensor[b, h, s, c - step])
-        turned = own * gathered(cosines, at, pair) + other * gathered(sines, at, pair)
+        turned = own * cosines[at, pair] + other * sines[at, pair]
         return turned if 2 * half == shape_of(x)[3] else f.where(c < 2 * half, turned, own)
 
     return define("rotary", shape_of(x), body)
@@ -142,7 +143,7 @@ def _cached(call: Call, number: int, new: Value, past: Past, total: int) -> Valu
         first = past(b)
         place = f.min(f.max(t - first, 0), length - 1)
         inside = (t >= first) & (t < first + length)
-        found = f.where(inside, gathered(fresh, b, h, place, c), 0)
+        found = f.where(inside, fresh[b, h, place, c], 0)
         own = old[b, h, t, c] if longest >= total else f.where(t < longest, old[b, h, t, c], 0)
         return f.where(t < first, own, found)
 
@@ -160,7 +161,7 @@ def _scores(call: Call, products: Value, past: Past, sizes: tuple[int, int, int]
     bias = call.optional(10)
 
     def body(b: Index, h: Index, r: Index, t: Index) -> Expr:
-        x: Expr = tensor[b, h, r, t] * scale
+        x = tensor[b, h, r, t] * scale
         if cap:
             x = f.tanh(x / cap) * cap
         if bias is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from loopwright.dsl.dtypes import sum_type
-from loopwright.graph.importers.onnx.call import OPERATORS, Call, Value, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.activations import activation
 from loopwright.graph.importers.onnx.operators.convolution import convolved
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import transposed
+from loopwright.graph.importers.onnx.values import Value, shape_of
 
 _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
 
@@ -40,9 +39,7 @@ def _fused_conv(call: Call) -> Value:
 
 @operator("com.microsoft:FusedGemm")
 def _fused_gemm(call: Call) -> Value:
-    made = OPERATORS["Gemm"](call)
-    assert not isinstance(made, Sequence)
-    return _activated(call, made)
+    return _activated(call, *call.by("Gemm"))
 
 
 def _activated(call: Call, made: Value) -> Value:

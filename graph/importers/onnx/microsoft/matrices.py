@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 
 from loopwright.dsl import functions as f
 from loopwright.dsl.index import Index
-from loopwright.graph.importers.onnx.call import OPERATORS, SCANS, Call, Value, define, operator
+from loopwright.graph.importers.onnx.call import SCANS, Call, operator
+from loopwright.graph.importers.onnx.values import Value, define
 
 
 @operator("com.microsoft:CDist")
@@ -23,6 +21,6 @@ def _distances(call: Call) -> Value:
 
 
 @operator("com.microsoft:Inverse")
-def _inverse(call: Call) -> Value | Sequence[Value]:
+def _inverse(call: Call) -> list[Value]:
     unit = np.eye(call.shape()[-1], dtype=call.dtype())
-    return OPERATORS[f"{SCANS}:Solve"](replace(call, inputs=(call.value(0), unit)))
+    return call.by(f"{SCANS}:Solve", inputs=(call.value(0), unit))

@@ -12,17 +12,10 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    define,
-    gathered,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 _FEW = 8
 """Rows of data up to which weights stay packed: so few products do not pay for reading whole
@@ -125,13 +118,13 @@ def _gather_block_quantized(call: Call) -> Value:
     def body(*i: Index) -> Expr:
         *at, k = i
         row = call.read(rows, tuple(at))
-        parts = [gathered(kept, row, k // each)]
+        parts = [kept[row, k // each]]
         if bits < 8:
             parts = [f.unpack(parts[0], bits, place) for place in range(each)]
         number = parts[-1]
         for place in range(each - 1):
             number = f.where(f.equal(k % each, place), parts[place], number)
-        real = f.cast(number, "float32") - gathered(less, row, k // size)
-        return f.cast(real * f.cast(gathered(scales, row, k // size), "float32"), scales.dtype)
+        real = f.cast(number, "float32") - less[row, k // size]
+        return f.cast(real * f.cast(scales[row, k // size], "float32"), scales.dtype)
 
     return define("gatherblock", (*shape_of(rows), table.shape[1] * each), body)

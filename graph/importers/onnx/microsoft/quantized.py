@@ -13,12 +13,13 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import OPERATORS, Call, Value, define, operator, shape_of
+from loopwright.graph.importers.onnx.call import OPERATORS, Call, operator
 from loopwright.graph.importers.onnx.operators.linear import product, requantized, without_zero
 from loopwright.graph.importers.onnx.operators.quantization import rounded
 from loopwright.graph.importers.onnx.operators.recurrent import recurrence
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.shapes import joined, transposed
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 for _name in ("QuantizeLinear", "DequantizeLinear"):
     operator(f"com.microsoft:{_name}")(OPERATORS[_name])
@@ -67,9 +68,7 @@ def _of_windows(call: Call) -> Value:
     if call.get("channels_last", 0):
         raise call.unsupported("its channels stand last")
     version = int(call.get("opset", 13))  # whose Softmax it was
-    own = replace(call, op=op, inputs=(_real(call, 0),), version=version)
-    made = OPERATORS[op](own)
-    assert not isinstance(made, Sequence)
+    (made,) = call.by(op, op=op, inputs=(_real(call, 0),), version=version)
     return _rounded(call, made, 3)
 
 
@@ -124,9 +123,7 @@ operator("com.microsoft:MatMulIntegerToFloat")(_made_real)
 
 @operator("com.microsoft:DynamicQuantizeMatMul")
 def _dynamic_matmul(call: Call) -> Value:
-    made = OPERATORS["DynamicQuantizeLinear"](call)
-    assert isinstance(made, Sequence)
-    x, scale, zero = made
+    x, scale, zero = call.by("DynamicQuantizeLinear")
     weights, step, own, bias = map(call.optional, range(1, 5))
     inputs = (x, weights, scale, step, zero, own, bias)
     return _made_real(replace(call, inputs=inputs))

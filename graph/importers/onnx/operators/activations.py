@@ -10,9 +10,10 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.halves import rounded_once
 from loopwright.graph.importers.onnx.operators.elementwise import within
+from loopwright.graph.importers.onnx.values import Value, shape_of
 
 
 def _softplus(x: Expr) -> Expr:

@@ -10,18 +10,11 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import UnsupportedOperator
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Iterations,
-    Results,
-    Value,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Iterations, Results, operator
 from loopwright.graph.importers.onnx.known_states import known_states
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Array, Value, shape_of
 
 MOST = 2048
 """Iterations beyond which they are not put one behind the other."""

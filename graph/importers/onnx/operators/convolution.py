@@ -16,17 +16,9 @@ from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.padding import pad
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    all_of,
-    define,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.linear import requantized, without_zero
+from loopwright.graph.importers.onnx.values import Array, Value, all_of, define, number, shape_of
 
 Pads = tuple[tuple[int, int], ...]
 

@@ -14,16 +14,13 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import is_float, limits
 from loopwright.dsl.expr import Expr
-from loopwright.graph.importers.onnx.call import Call, Value, dtype_of, operator, shape_of
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.foreign import reinterpreted
 from loopwright.graph.importers.onnx.halves import in_float32, rounded_once
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Value, dtype_of, shape_of
 
 Function = Callable[..., Any]
-
-
-def _each(rule: Function, call: Call) -> Value:
-    return _aligned(call).each(rule)
 
 
 def _aligned(call: Call) -> Call:
@@ -82,7 +79,7 @@ _RULES: dict[str, Function] = {
 """Functions of elements, by Python's operators and the notation's functions."""
 
 for _name, _rule in _RULES.items():
-    operator(_name)(functools.partial(_each, _rule))
+    operator(_name)(functools.partial(lambda rule, call: _aligned(call).each(rule), _rule))
 
 
 @operator("Identity")

@@ -11,19 +11,10 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.errors import ModelError
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    NotKnown,
-    Value,
-    define,
-    gathered,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, NotKnown, operator
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Array, Value, define, number, shape_of
 
 
 @operator("OneHot")
@@ -39,7 +30,7 @@ def _one_hot(call: Call) -> Value:
 
     def value(at: int) -> Expr:
         if isinstance(values, Tensor):
-            return gathered(values, at)
+            return values[at]
         return number(values[at], str(values.dtype))
 
     def body(*i: Index) -> Expr:
@@ -62,7 +53,7 @@ def _reverse_sequence(call: Call) -> Value:
         length = f.cast(call.read(lengths, (i[batch],)), "int32")
         here = f.cast(i[time], "int32")
         at = f.where(here < length, length - 1 - here, here)
-        return gathered(x, *(at if d == time else k for d, k in enumerate(i)))
+        return x[tuple(at if d == time else k for d, k in enumerate(i))]
 
     return define("reversesequence", call.shape(), body)
 
@@ -80,7 +71,7 @@ def _gather(call: Call) -> Value:
             def window(*i: Index) -> Expr:
                 inner = i[axis : axis + len(own)]
                 at = sum((k * step for k, step in zip(inner, steps)), as_affine(first))
-                return gathered(value, *i[:axis], at, *i[axis + len(own) :])
+                return value[(*i[:axis], at, *i[axis + len(own) :])]
 
             return define("gather", new, window)
         return reshaped(call, take(call, value, axis, places.reshape(-1), "gather"), new)
@@ -88,7 +79,7 @@ def _gather(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = call.read(indices, i[axis : axis + len(own)])
-        return gathered(table, *i[:axis], at, *i[axis + len(own) :])
+        return table[(*i[:axis], at, *i[axis + len(own) :])]
 
     return define("gather", new, body)
 
@@ -121,7 +112,7 @@ def _gather_elements(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = call.read(indices, i)
-        return gathered(table, *(at if d == axis else k for d, k in enumerate(i)))
+        return table[tuple(at if d == axis else k for d, k in enumerate(i))]
 
     return define("gatherelements", shape_of(indices), body)
 
@@ -135,7 +126,7 @@ def _gather_nd(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = [indices[(*i[:outer], n)] for n in range(count)]
-        return gathered(table, *i[:batch], *at, *i[outer:])
+        return table[(*i[:batch], *at, *i[outer:])]
 
     return define("gathernd", (*own[:-1], *shape[batch + count :]), body)
 

@@ -16,19 +16,10 @@ from loopwright.dsl.index import Index
 from loopwright.dsl.ops.einsum import einsum
 from loopwright.dsl.ops.elementwise import with_bias
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    SCANS,
-    Array,
-    Call,
-    Value,
-    define,
-    gathered,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import SCANS, Call, operator
 from loopwright.graph.importers.onnx.operators.quantization import quantized
 from loopwright.graph.importers.onnx.operators.shapes import reshaped, transposed
+from loopwright.graph.importers.onnx.values import Array, Value, define, number, shape_of
 
 
 @operator("MatMul")
@@ -111,7 +102,7 @@ def _scaled_sum(call: Call) -> Tensor:
         addend, beta = (addend * beta).astype(addend.dtype), 1.0
 
     def body(*i: Index) -> Expr:
-        x: Expr = made[i]
+        x = made[i]
         x = x * alpha if alpha != 1 else x
         if addend is not None:
             y = f.cast(call.read(addend, i), wide)
@@ -142,7 +133,7 @@ def _grouped(call: Call) -> Value:
     k = Index("k", depth)
 
     def product(row: Index, j: Index) -> Expr:
-        return f.sum(x[row, k] * gathered(matrices, group[row], k, j))
+        return f.sum(x[row, k] * matrices[group[row], k, j])
 
     def known(row: Index, j: Index) -> Expr:
         return f.where(group[row] < count, made[row, j], 0)
@@ -169,7 +160,7 @@ def without_zero(call: Call, x: Value, zero: Value | None, axis: int | None = No
             return call.single(zero)
         own = call.as_tensor(zero)
         if axis is not None and len(shape_of(zero)) == 1:
-            return gathered(own, i[axis])
+            return own[i[axis]]
         return call.read(own, i)
 
     return define(
@@ -291,8 +282,8 @@ def _without_column(left: Tensor, row: int) -> Tensor:
         pivot = at[tuple(b)] + row
         # The rows of the pivot and of this step change places.
         own = f.where(f.equal(as_expr(r), pivot), row, as_expr(r))
-        share = gathered(left, *b, pivot, c + 1) / gathered(left, *b, pivot, 0)
-        rest = gathered(left, *b, own, c + 1) - gathered(left, *b, own, 0) * share
+        share = left[(*b, pivot, c + 1)] / left[(*b, pivot, 0)]
+        rest = left[(*b, own, c + 1)] - left[(*b, own, 0)] * share
         return f.where(f.equal(as_expr(r), row), share, rest)
 
     return define("eliminated", (*batch, rows, columns - 1), eliminated)
@@ -311,14 +302,14 @@ def _eliminated(left: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     batch, at = shape_of(left)[:-2], _largest(left, rows)
 
     def pivot(b: Sequence[Index]) -> Expr:
-        return gathered(left, *b, at[tuple(b)], 0)
+        return left[(*b, at[tuple(b)], 0)]
 
     def rest(*i: Index) -> Expr:
         *b, r, c = i
         # The first row stands where the pivot's row was.
         row = f.where(f.equal(at[tuple(b)], r + 1), 0, as_expr(r + 1))
-        share = gathered(left, *b, row, 0) / f.where(f.equal(pivot(b), 0), 1, pivot(b))
-        return gathered(left, *b, row, c + 1) - share * gathered(left, *b, at[tuple(b)], c + 1)
+        share = left[(*b, row, 0)] / f.where(f.equal(pivot(b), 0), 1, pivot(b))
+        return left[(*b, row, c + 1)] - share * left[(*b, at[tuple(b)], c + 1)]
 
     made = define("pivot", batch, lambda *b: f.where(f.equal(at[b], 0), pivot(b), -pivot(b)))
     return made, left if rows == 1 else define("eliminated", (*batch, rows - 1, rows - 1), rest)

@@ -14,7 +14,8 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, gathered, number, operator
+from loopwright.graph.importers.onnx.call import Call, operator
+from loopwright.graph.importers.onnx.values import Value, define, number
 
 _MODES = ("TF", "IDF", "TFIDF")
 
@@ -84,7 +85,7 @@ def _counts(
     def body(*i: Index) -> Expr:
         own = f.max(rows[i[-1]], 0)
         hits = [
-            f.equal(x[(*i[:-1], at + k * (skip + 1))], gathered(tokens, own, as_expr(k)))
+            f.equal(x[(*i[:-1], at + k * (skip + 1))], tokens[own, as_expr(k)])
             for k in range(length)
         ]
         hit = functools.reduce(operators.and_, hits, rows[i[-1]] >= 0)

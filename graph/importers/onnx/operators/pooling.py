@@ -14,15 +14,7 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    define,
-    gathered,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.convolution import (
     Window,
@@ -33,6 +25,7 @@ from loopwright.graph.importers.onnx.operators.convolution import (
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.sampling import Coordinate, product_of, taps_along
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,7 @@ def _mean_of_open(call: Call, total: Tensor, pool: _Pool) -> Value:
     stated = Window.of(call, spatial, w.extent).pads
 
     def body(n: Index, c: Index, *y: Index) -> Expr:
-        mean = gathered(total, n, c, *y)
+        mean = total[(n, c, *y)]
         for d, place in enumerate(y):
             first, last = stated[d] if included else (0, 0)
             start = place * w.stride[d] - w.pads[d][0]
@@ -277,7 +270,7 @@ def _roi_align(call: Call) -> Value:
         own = [(r, p[d], taken[d]) for d in (0, 1)]
         at = [one.places[(*i, one.index)] for one, i in zip(taps, own)]
         weight = product_of(taps, own) * counted[0][own[0]] * counted[1][own[1]]
-        return (f.max if kind == "max" else f.sum)(gathered(x, batch[r], c, *at) * weight)
+        return (f.max if kind == "max" else f.sum)(x[(batch[r], c, *at)] * weight)
 
     made = define("roialign", (count, call.shape()[1], *out), body)
     if kind == "max":
@@ -326,7 +319,7 @@ def _by_size(call: Call, regions: _Regions) -> Tensor:
     rows = define(
         "rows",
         (count, channels, spatial[0], out[1]),
-        lambda r, c, y, q: f.sum(gathered(x, batch[r], c, y, z) * wide[r, q, z]),
+        lambda r, c, y, q: f.sum(x[batch[r], c, y, z] * wide[r, q, z]),
     )
     total = define(
         "roialign",
@@ -336,7 +329,7 @@ def _by_size(call: Call, regions: _Regions) -> Tensor:
 
     def mean(r: Index, *i: Index) -> Expr:
         samples = f.max(numbers[0][r] * numbers[1][r], 1)
-        return gathered(total, r, *i) / f.cast(samples, x.dtype)
+        return total[(r, *i)] / f.cast(samples, x.dtype)
 
     return define("mean", (count, channels, *out), mean)
 
@@ -366,7 +359,7 @@ def _max_roi_pool(call: Call) -> Value:
 
     def row(r: Index, c: Index, y: Index, p: Index) -> Expr:
         hit = (starts[1][r, p] <= z) & (ends[1][r, p] > z)
-        element = gathered(x, f.cast(regions[r, 0], "int32"), c, y, z)
+        element = x[f.cast(regions[r, 0], "int32"), c, y, z]
         return f.max(f.where(hit, element, -math.inf))
 
     rows = define("rows", (count, channels, spatial[0], out[1]), row)

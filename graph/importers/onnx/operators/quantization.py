@@ -10,17 +10,10 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.dtypes import limits
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Call,
-    Value,
-    define,
-    dtype_of,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.reduction import along
+from loopwright.graph.importers.onnx.values import Value, define, dtype_of, number, shape_of
 
 
 @operator("QuantizeLinear")

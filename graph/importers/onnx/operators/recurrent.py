@@ -11,21 +11,14 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Call,
-    Iterations,
-    Results,
-    Value,
-    define,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Iterations, Results, operator
 from loopwright.graph.importers.onnx.operators.activations import activation, taken
 from loopwright.graph.importers.onnx.operators.control import repeated
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.linear import product
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped, transposed
 from loopwright.graph.importers.onnx.operators.slices import take
+from loopwright.graph.importers.onnx.values import Value, define, shape_of
 
 Activation = Callable[[Expr], Expr]
 States = list[Value]
@@ -224,7 +217,7 @@ def _lstm(call: Call, now: Value, states: States, d: _Direction, clip: float | N
     coupled = bool(call.get("input_forget", 0))
 
     def gate(number: int, b: Index, k: Index, seen: Expr | None = None) -> Expr:
-        x: Expr = sums[b, k + number * width]
+        x = sums[b, k + number * width]
         if d.peepholes is not None and seen is not None:
             x = x + call.as_tensor(d.peepholes)[k + number * width] * seen
         return _clipped(x, clip)

@@ -12,9 +12,10 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import SCANS, Call, Value, define, gathered, operator
+from loopwright.graph.importers.onnx.call import SCANS, Call, operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Value, define
 
 _REDUCERS: dict[str, Callable[[Expr], Expr]] = {
     "sum": f.sum, "max": f.max, "min": f.min, "prod": f.prod,
@@ -130,7 +131,7 @@ def squeezed(x: Tensor, axes: Sequence[int]) -> Tensor:
 
     def body(*i: Index) -> Expr:
         place = dict(zip(left, i))
-        return gathered(x, *(place.get(d, 0) for d in range(len(shape))))
+        return x[tuple(place.get(d, 0) for d in range(len(shape)))]
 
     return define("squeeze", [shape[d] for d in left], body)
 

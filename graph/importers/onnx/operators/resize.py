@@ -14,19 +14,11 @@ from loopwright.dsl.dtypes import is_float
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    SCANS,
-    Array,
-    Call,
-    Value,
-    define,
-    gathered,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import SCANS, Call, operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.slices import KNOWN, take
+from loopwright.graph.importers.onnx.values import Array, Value, define, shape_of
 
 _IMAGE = 4  # axes of an image
 _MOST_OVER = 64
@@ -176,7 +168,7 @@ def _along(call: Call, value: Tensor, axis: int, line: _Line, mode: str) -> Tens
         total: Expr | None = None
         for tap in taps:
             place = f.cast(within(spot + float(tap), 0.0, last), "int32")
-            element = gathered(value, *i[:axis], place, *i[axis + 1 :])
+            element = value[(*i[:axis], place, *i[axis + 1 :])]
             distance = rest - float(tap) if tap <= 0 else float(tap) - rest
             element = element * f.cast(_share(call, distance, mode), dtype)
             total = element if total is None else total + element
@@ -206,18 +198,19 @@ def _picked(call: Call, value: Tensor, axis: int, scale: float | None, new: int)
         along: Any = as_expr(float(new), as_expr(0.0)) / float(old) if scale is None else scale
         at = _coordinates(call, 0, f.cast(as_expr(i[axis]), "float32"), old, new, along)
         spot = within(_nearest(call, at, new < old), 0.0, old - 1.0)
-        return gathered(value, *i[:axis], f.cast(spot, "int32"), *i[axis + 1 :])
+        return value[(*i[:axis], f.cast(spot, "int32"), *i[axis + 1 :])]
 
     return define("resize", tuple(new if d == axis else n for d, n in enumerate(shape)), body)
 
 
-def _share(call: Call, distance: Expr, mode: str) -> Expr:
-    """The weight of an element at a distance."""
-    if mode == "linear":
-        return f.max(1 - distance, 0.0)
-    a = float(call.get("cubic_coeff_a", -0.75))
-    near, far = _cubic(distance, a)
-    return f.where(distance <= 1, near, f.where(distance < 2, far, 0.0))
+def _share(call: Call, distance: Any, mode: str) -> Any:
+    """The weight of an element at a distance; of one of each element of an array."""
+    known = isinstance(distance, np.ndarray)
+    if mode != "cubic":
+        return (np.maximum if known else f.max)(1 - distance, 0.0)
+    where = np.where if known else f.where
+    near, far = _cubic(distance, float(call.get("cubic_coeff_a", -0.75)))
+    return where(distance <= 1, near, where(distance < 2, far, 0.0))
 
 
 def _wanted(call: Call, axes: Sequence[int]) -> tuple[list[float], list[int]]:
@@ -355,11 +348,7 @@ def _taps(call: Call, at: Array, old: int, mode: str, stretch: float) -> tuple[A
     start = int(np.floor(-stretch * (2 if mode == "cubic" else 1))) + 1
     places = np.floor(at).astype(np.int64)[:, None] + np.arange(start, 2 - start)
     distance = np.abs(places - at[:, None]) / stretch
-    if mode == "cubic":
-        near, far = _cubic(distance, call.get("cubic_coeff_a", -0.75))
-        weights = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-    else:
-        weights = np.maximum(1 - distance, 0)
+    weights = _share(call, distance, mode)
     excluded = bool(call.get("exclude_outside", 0))
     if excluded:
         weights = np.where((places < 0) | (places >= old), 0, weights)

@@ -13,10 +13,11 @@ from loopwright.dsl.dtypes import sum_type
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index, as_affine
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import Call, Value, define, gathered, operator
+from loopwright.graph.importers.onnx.call import Call, operator
 from loopwright.graph.importers.onnx.operators.convolution import Window
 from loopwright.graph.importers.onnx.operators.elementwise import within
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Value, define
 
 Coordinate = Callable[..., Expr]
 """A place along one axis, in elements, for each element of a result."""
@@ -59,7 +60,7 @@ def taps_along(
     own = define("place", shape, lambda *i: _inside(at(*i), before, low, reach, last))
 
     def tap(i: Sequence[Index]) -> tuple[Expr, Expr]:
-        place: Expr = own[tuple(i[:-1])]
+        place = own[tuple(i[:-1])]
         if mode == "nearest":
             return f.round(place), as_expr(0.0)
         spot = f.floor(place) + f.cast(as_expr(i[-1] + offsets[0]), own.dtype)
@@ -108,7 +109,7 @@ def _share(distance: Expr, mode: str) -> Expr:
 
 def product_of(taps: Sequence[Taps], at: Sequence[Sequence[Any]]) -> Expr:
     """The product of the weights of all axes."""
-    weight: Expr = taps[0].weights[(*at[0], taps[0].index)]
+    weight = taps[0].weights[(*at[0], taps[0].index)]
     for one, i in zip(taps[1:], at[1:]):
         weight = weight * one.weights[(*i, one.index)]
     return weight
@@ -135,7 +136,7 @@ def _grid_sample(call: Call) -> Value:
 
     def body(n: Index, c: Index, *o: Index) -> Expr:
         at = [one.places[(n, *o, one.index)] for one in taps]
-        return f.sum(gathered(x, n, c, *at) * product_of(taps, [(n, *o)] * rank))
+        return f.sum(x[(n, c, *at)] * product_of(taps, [(n, *o)] * rank))
 
     return define("gridsample", (*shape[:2], *own[1:-1]), body)
 
@@ -166,9 +167,9 @@ def _deform_conv(call: Call) -> Value:
     ]
 
     def column(n: Index, c: Index, k: Index, *o: Index) -> Expr:
-        at = [gathered(one.places, n, c // per, k, *o, one.index) for one in taps]
+        at = [one.places[(n, c // per, k, *o, one.index)] for one in taps]
         weight = product_of(taps, [(n, c // per, k, *o)] * rank)
-        return f.sum(gathered(x, n, c, *at) * weight)
+        return f.sum(x[(n, c, *at)] * weight)
 
     columns = define("sampled", (batch, channels, size, *out), column)
     if mask is not None:
@@ -176,16 +177,14 @@ def _deform_conv(call: Call) -> Value:
         columns = define(
             "masked",
             (batch, channels, size, *out),
-            lambda n, c, k, *o: (
-                whole[(n, c, k, *o)] * gathered(mask, n, (c // per) * size + k, *o)
-            ),
+            lambda n, c, k, *o: whole[(n, c, k, *o)] * mask[(n, (c // per) * size + k, *o)],
         )
     flat = call.as_tensor(reshaped(call, weights, (outer, inner, size)))
     c, k, each = Index("c", inner), Index("k", size), outer // groups
 
     def body(n: Index, m: Index, *o: Index) -> Expr:
         source = as_affine(c) if groups == 1 else (m // each) * inner + c
-        return f.sum(gathered(columns, n, source, k, *o) * flat[m, c, k])
+        return f.sum(columns[(n, source, k, *o)] * flat[m, c, k])
 
     made = define("deformconv", (batch, outer, *out), body)
     return ops.bias_add(made, call.tensor(3)) if call.has(3) else made

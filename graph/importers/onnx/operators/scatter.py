@@ -20,22 +20,12 @@ from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.padding import pad
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Rule,
-    Value,
-    all_of,
-    define,
-    gathered,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, Rule, operator
 from loopwright.graph.importers.onnx.foreign import of_operator
 from loopwright.graph.importers.onnx.halves import in_float32
 from loopwright.graph.importers.onnx.operators.gather import known_places
 from loopwright.graph.importers.onnx.operators.shapes import reshaped
+from loopwright.graph.importers.onnx.values import Array, Value, all_of, define, number, shape_of
 
 LIMIT = (
     "at places that are known at a call only, TVM's function writes, in one thread; with open "
@@ -43,14 +33,19 @@ LIMIT = (
 )
 _MOST_ROUNDS = 4
 """Updates of one place beyond which a table for each round of them is too many."""
-_JOIN: dict[str, Callable[[Any, Any], Any]] = {
+_JOIN: dict[str, Callable[[Expr, Expr], Expr]] = {
     "none": lambda _, new: new,
     "add": operators.add,
     "mul": operators.mul,
     "max": f.max,
     "min": f.min,
 }
-_REDUCE = {"sum": f.sum, "prod": f.prod, "max": f.max, "min": f.min}
+_REDUCE: dict[str, Callable[[Expr], Expr]] = {
+    "sum": f.sum,
+    "prod": f.prod,
+    "max": f.max,
+    "min": f.min,
+}
 _MOST_TESTS = 1 << 26
 """Tests of elements and updates beyond which a function of TVM's writes."""
 Axes = tuple[Index, ...]
@@ -83,7 +78,7 @@ def _scatter_elements(call: Call) -> Value:
             return _names(indices[(*i[:axis], k, *i[axis + 1 :])], i[axis], shape[axis])
 
         return _searched(
-            call, own[axis], hit, lambda i, k: gathered(updates, *i[:axis], k, *i[axis + 1 :])
+            call, own[axis], hit, lambda i, k: updates[(*i[:axis], k, *i[axis + 1 :])]
         )
     return _along(call, call.value(0), indices, call.value(2), axis, _how(call))
 
@@ -111,7 +106,7 @@ def _scatter_nd(call: Call) -> Value:
         def hit(i: Axes, k: Index) -> Expr:
             return all_of([_names(indices[k, d], i[d], n) for d, n in enumerate(places)])
 
-        return _searched(call, outer[0], hit, lambda i, k: gathered(updates, k, *i[depth:]))
+        return _searched(call, outer[0], hit, lambda i, k: updates[(k, *i[depth:])])
     inputs = [call.value(n) for n in range(3)]
     part = of_operator(call, "ScatterND", inputs, _VERSION, reduction=_how(call))
     (made,) = call.step(part)
@@ -194,16 +189,14 @@ def _searched(
         k = Index("update", count)
         own = as_expr(k) if how == "none" else new(i, k)
         nothing = number(identity(reducer, dtype), dtype)
-        result: Expr = _REDUCE[reducer](f.where(hit(i, k), own, nothing))
-        return result
+        return _REDUCE[reducer](f.where(hit(i, k), own, nothing))
 
     total = define("updates", shape, joined)
 
     def body(*i: Index) -> Expr:
         if how == "none":
             return f.where(total[i] >= 0, new(i, f.max(total[i], 0)), data[i])
-        result: Expr = _JOIN[how](data[i], total[i])
-        return result
+        return _JOIN[how](data[i], total[i])
 
     return define("scatter", shape, body)
 
@@ -222,7 +215,7 @@ def _at_known_places(call: Call, places: Array) -> Tensor | None:
         before = data
 
         def body(*i: Index, table: Tensor = table, before: Tensor = before) -> Expr:
-            new = gathered(updates, f.max(table[i], 0))
+            new = updates[f.max(table[i], 0)]
             return f.where(table[i] >= 0, _JOIN[how](before[i], new), before[i])
 
         data = define("scatter", shape, body)

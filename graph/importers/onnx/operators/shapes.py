@@ -12,18 +12,14 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Affine, Index, as_affine
 from loopwright.dsl.tensor import Tensor
-from loopwright.graph.importers.onnx.call import (
-    SCANS,
+from loopwright.graph.importers.onnx.call import SCANS, Call, NotKnown, operator
+from loopwright.graph.importers.onnx.values import (
     Array,
-    Call,
-    NotKnown,
     Value,
     Weights,
     define,
     dtype_of,
-    gathered,
     number,
-    operator,
     shape_of,
 )
 
@@ -133,7 +129,7 @@ def reshaped(call: Call, value: Value, shape: Sequence[int], name: str = "reshap
         return value.reshape(shape)
     if 0 in old:
         return np.zeros(shape, value.dtype)
-    return define(name, shape, lambda *i: gathered(value, *_places(old, shape, i)))
+    return define(name, shape, lambda *i: value[_places(old, shape, i)])
 
 
 def _places(old: Sequence[int], new: Sequence[int], at: Sequence[Index]) -> tuple[Affine, ...]:
@@ -246,7 +242,7 @@ def transposed(value: Value, order: Sequence[int]) -> Value:
     old = shape_of(value)
     places = [order.index(d) for d in range(len(old))]
     return define(
-        "transpose", [old[a] for a in order], lambda *i: gathered(value, *(i[p] for p in places))
+        "transpose", [old[a] for a in order], lambda *i: value[tuple(i[p] for p in places)]
     )
 
 
@@ -276,7 +272,7 @@ def _tile(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = (k if r == 1 else 0 if n == 1 else k % n for k, n, r in zip(i, old, repeats))
-        return gathered(value, *at)
+        return value[tuple(at)]
 
     return define("tile", shape, body) if shape != list(old) else value
 
@@ -336,7 +332,7 @@ def _depth_to_space(call: Call) -> Value:
     def body(i: Index, k: Index, y: Index, z: Index) -> Expr:
         inner = (y % b) * b + z % b
         source = k * (b * b) + inner if by_column else inner * depth + k
-        return gathered(x, i, source, y // b, z // b)
+        return x[i, source, y // b, z // b]
 
     return define("depthtospace", (n, depth, h * b, w * b), body)
 
@@ -348,7 +344,7 @@ def _space_to_depth(call: Call) -> Value:
 
     def body(i: Index, k: Index, y: Index, z: Index) -> Expr:
         source, inner = (k // (b * b), k % (b * b)) if by_column else (k % c, k // c)
-        return gathered(x, i, source, y * b + inner // b, z * b + inner % b)
+        return x[i, source, y * b + inner // b, z * b + inner % b]
 
     return define("spacetodepth", (n, c * b * b, h // b, w // b), body)
 

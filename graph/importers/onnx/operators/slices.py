@@ -12,17 +12,8 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr, as_expr
 from loopwright.dsl.index import Affine, Index, as_affine
-from loopwright.graph.importers.onnx.call import (
-    Array,
-    Call,
-    Value,
-    all_of,
-    define,
-    gathered,
-    number,
-    operator,
-    shape_of,
-)
+from loopwright.graph.importers.onnx.call import Call, operator
+from loopwright.graph.importers.onnx.values import Array, Value, all_of, define, number, shape_of
 
 KNOWN = "shapes, places and widths must be known"
 
@@ -106,7 +97,7 @@ def take(
     copies = varies and math.prod(shape[:axis]) > 1
 
     def read(i: Sequence[Index], at: Any) -> Expr:
-        element = gathered(value, *i[:axis], at, *i[axis + 1 :])
+        element = value[(*i[:axis], at, *i[axis + 1 :])]
         if not copies:
             return element
         # Where all parts are taken, a plain read would be a view, and fused with nothing.
@@ -239,7 +230,7 @@ def _continued(
         if mode == "reflect":
             place = f.abs(place) if before.tested else place
             place = extent - 1 - f.abs(extent - 1 - place) if after.tested else place
-        return gathered(value, *i[:axis], place, *i[axis + 1 :])
+        return value[(*i[:axis], place, *i[axis + 1 :])]
 
     return define("pad", _wider(value, {axis: sides}), body)
 

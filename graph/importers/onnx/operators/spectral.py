@@ -8,7 +8,8 @@ import numpy as np
 from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index, as_affine
-from loopwright.graph.importers.onnx.call import Array, Call, Value, define, gathered, operator
+from loopwright.graph.importers.onnx.call import Call, operator
+from loopwright.graph.importers.onnx.values import Array, Value, define
 
 _LONGEST = 4096
 """Samples of a transform, whose matrix then has 256 MiB."""
@@ -56,7 +57,7 @@ def _dft(call: Call) -> Value:
 
     def body(*i: Index) -> Expr:
         at = [n if d == axis else k for d, k in enumerate(i[:-1])]
-        return f.sum(gathered(x, *at, c) * table[i[axis], n, i[-1], c])
+        return f.sum(x[(*at, c)] * table[i[axis], n, i[-1], c])
 
     return define("dft", (*new, parts), body)
 
@@ -78,7 +79,7 @@ def _stft(call: Call) -> Value:
 
     def body(b: Index, t: Index, k: Index, p: Index) -> Expr:
         at = (b, t * step + n, c) if rest else (b, t * step + n)
-        return f.sum(gathered(x, *at) * table[k, n, p, c if rest else as_affine(0)])
+        return f.sum(x[tuple(at)] * table[k, n, p, c if rest else as_affine(0)])
 
     frames = (samples - length) // step + 1
     if not rest:
