@@ -23,7 +23,7 @@ from loopwright.dsl.errors import ShapeError
 from loopwright.dsl.size import Dim, named
 from loopwright.dsl.words import assigned, html_table
 from loopwright.dsl.workload import Workload
-from loopwright.schedule.open.unify import drawn
+from loopwright.schedule.open.samples import drawn
 
 _DRAWN = 14  # sizes, beside the ends, at which the processor's kernel is measured
 _KEPT = 512  # shapes whose choice is kept

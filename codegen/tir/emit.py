@@ -58,6 +58,7 @@ _KINDS = {
 
 _ALIGNMENT = 64  # bytes, of what we allocate: of every vector
 _MOST_ON_STACK = 1 << 20  # bytes: a thread has eight times as many
+_MOST_AGAIN = 1 << 18  # bytes up to which what a loop allocates again and again lies there, too
 _MOST_ROWS = 32  # of vectors that are written out to be transposed
 
 
@@ -116,6 +117,7 @@ class _Emitter:
         self.own, self.caches = own, target.l2_bytes * target.threads
         self.registers = target.vector_registers * target.vector_bytes
         self.stack: list[Any] = []  # what the code of the thread at hand begins with
+        self.is_repeated = False  # whether the statements at hand are inside of a loop
         self.at = Indices(truncating=bool(sizes), sizes=sizes)
         self.buffers: dict[str, Any] = {}
         self.lanes: tuple[g.Var, int, Scratch] | None = None  # of the vector loop at hand
@@ -134,6 +136,13 @@ class _Emitter:
         code = self.block(body)
         begin, self.stack = self.stack, around
         return sequence([*begin, code])
+
+    def repeated(self, body: tuple[g.Stmt, ...]) -> list[Any]:
+        """The statements of a loop's body."""
+        around, self.is_repeated = self.is_repeated, True
+        made = self.statements(body)
+        self.is_repeated = around
+        return made
 
     def block(self, body: tuple[g.Stmt, ...]) -> Any:
         return sequence(self.statements(body))
@@ -177,7 +186,7 @@ class _Emitter:
         self.at.known[loop.var] = KnownValue(
             var, 0, max(bounds(loop.extent)[1] - 1, 0), last=loop.extent - 1
         )
-        body = self.statements(loop.body)
+        body = self.repeated(loop.body)
         if not body:  # hints, which no C source has
             return []
         loops = tirx.For(var, number(0), self.extent(loop), kind, sequence([*first, *body]))
@@ -305,7 +314,9 @@ class _Emitter:
             last = bounds(each.extent)[1] - 1
             known = KnownValue(at if last else 0, 0, last, last=each.extent - 1)
             self.at.known[each.var] = known
+        around, self.is_repeated = self.is_repeated, True
         each_thread = self.thread(chain[-1].body)
+        self.is_repeated = around
         if most == 1:
             return [each_thread]
         turns = self.own and overflows(loop, self.caches)
@@ -318,6 +329,8 @@ class _Emitter:
         size = most * item_bytes(buffer.dtype)
         if size > _MOST_ON_STACK:
             buffer = replace(buffer, scope="heap")
+        elif self.dims and self.is_repeated and size <= _MOST_AGAIN:
+            buffer = replace(buffer, scope="register")  # its size at the greatest sizes is known
         if buffer.scope == "register" and size > self.registers and self.own:
             return self.on_stack(buffer, most)
         elements = most if buffer.scope == "register" else self.at.size(buffer.size)

@@ -33,7 +33,7 @@ from loopwright.graph.open.frames import Frame
 from loopwright.graph.open.step_pool import StepPool
 from loopwright.graph.open.steps import StepJob, StepKernel
 from loopwright.schedule.open.family import Family, numbered
-from loopwright.schedule.open.unify import drawn
+from loopwright.schedule.open.samples import drawn
 from loopwright.schedule.tree.formula import evaluated
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -37,7 +37,7 @@ from loopwright.graph.open.steps import StepCompiler
 from loopwright.graph.tasks import Work
 from loopwright.schedule.open.fit import Fit
 from loopwright.schedule.open.rule import Rule
-from loopwright.schedule.open.unify import drawn, everywhere
+from loopwright.schedule.open.samples import drawn, everywhere
 from loopwright.schedule.target import Target
 from loopwright.schedule.tree.formula import EXTREMES, Formula, evaluated, extreme
 

@@ -38,7 +38,7 @@ from loopwright.graph.importers.torch.inputs import (
 from loopwright.graph.importers.torch.program import open_program, structure_of
 from loopwright.graph.importers.torch.to_onnx import onnx_of
 from loopwright.graph.open.known import fits, grows
-from loopwright.schedule.open.unify import drawn, everywhere
+from loopwright.schedule.open.samples import drawn, everywhere
 
 Dims = Mapping[str, Any] | None
 """For the name of an open axis its least and greatest extent, and a divisor of all, if any."""

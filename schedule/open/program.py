@@ -28,7 +28,8 @@ from loopwright.schedule.open.numbers import (
 )
 from loopwright.schedule.open.prepared import check_prepared
 from loopwright.schedule.open.retarget import check_values, divides, retargeted, shapes_at
-from loopwright.schedule.open.unify import Structure, Unification, Unified, drawn
+from loopwright.schedule.open.samples import drawn
+from loopwright.schedule.open.unify import Structure, Unification, Unified
 from loopwright.schedule.program.buffer_reuse import Shapes
 from loopwright.schedule.program.nest import extent, in_place, nests
 from loopwright.schedule.program.padding import pads_some
@@ -38,7 +39,8 @@ from loopwright.schedule.sketch.naming import SketchName
 from loopwright.schedule.sketch.sketch import Config, Sketch, unrolls
 from loopwright.schedule.space import find_sketch
 from loopwright.schedule.target import Target
-from loopwright.schedule.tree.grammar import Tree
+from loopwright.schedule.tree.grammar import Buffer, Tree
+from loopwright.schedule.tree.parts import allocated, rebuffered
 from loopwright.schedule.tree.verifier import holds, legal
 
 _TILE, _UNROLL, _BLOCK = "tile", "unroll", "block"
@@ -164,6 +166,8 @@ class _Opening(Unification):
         self.open_sums = self._open_sums(workload.dims)
         self.pads_some = pads_some(nests(workload.at(**made_for)))
         self.clamped: set[int] = set()
+        self.scopes: dict[str, set[str]] = {}
+        self.moved: set[str] = set()
         chosen = [n for _, choice in self.config.values for n in choice]
         rows = rows_of_even_blocks(config.sketch.derivation)
         known = [share for most in rows for share in even_shares(workload.dims, most)]
@@ -171,8 +175,8 @@ class _Opening(Unification):
         super().__init__(workload.dims, made_for, chosen, known=known)
 
     def program(self) -> OpenProgram:
-        own = self._lowered(self.made_for).row(0, prune=False)
         box = self.unified([*self.seen.forms.values()])
+        own = self._lowered(self.made_for).row(0, prune=False)
         tree = with_numbers(own, box.formulas, self.clamped)
         if not holds(at_sizes(without_hints(tree), grid(box.dims))):
             # Some size of the box is not right, so each tree is verified that is tried.
@@ -193,7 +197,16 @@ class _Opening(Unification):
             return None
         if self.verified and not legal(without_hints(tree)).all():
             return None
+        for buffer in allocated(tree.body):
+            self.scopes.setdefault(buffer.name, set()).add(buffer.scope)
         return structure(tree)
+
+    def widened(self) -> bool:
+        """What is too large for the stack at some sizes lies on the heap at all."""
+        both = {name for name, scopes in self.scopes.items() if len(scopes) > 1}
+        is_new = not both <= self.moved
+        self.moved |= both
+        return is_new
 
     def same(self, kind: Any) -> bool:
         """Loads that leave a padded array at its own sizes may stay inside at others. Where the
@@ -217,7 +230,14 @@ class _Opening(Unification):
         nests = tuple(replace(n, cut=k not in self.open_sums) for k, n in enumerate(sketch.nests))
         sketch = replace(sketch, nests=nests)
         values = {name: tuple(choice) for name, choice in self.config.values}
-        return lower_columns(sketch, self.target, values, 1)
+        tree = lower_columns(sketch, self.target, values, 1)
+        if not self.moved:
+            return tree
+
+        def placed(buffer: Buffer) -> Buffer:
+            return replace(buffer, scope="heap") if buffer.name in self.moved else buffer
+
+        return replace(tree, body=tuple(rebuffered(stmt, placed) for stmt in tree.body))
 
     def _open_sums(self, dims: tuple[Dim, ...]) -> set[int]:
         """The numbers of the nests whose sums have other lengths at other sizes. They are not cut

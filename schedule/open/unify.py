@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -15,9 +14,9 @@ import numpy as np
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
 from loopwright.schedule.open.fit import Fit, divisors
+from loopwright.schedule.open.samples import DRAWN, Sizes, drawn, everywhere, inside, without
 from loopwright.schedule.tree.formula import EXTREMES, Formula
 
-_DRAWN = 24  # sizes at which a structure is made first
 _AGAIN = 8  # sizes at which one is made first whose form is known
 _ALL = 64  # sizes of a box, all of which are tried: a formula of a few may miss one of them
 _STEPS = 1  # of a formula's last and other steps, around which it is made again
@@ -26,11 +25,7 @@ _HIDDEN = 4  # of the sizes at which a formula is at its limit: a number may dif
 _ROUNDS = 8
 _HALVINGS = 4
 _MOST_ROUNDS = 64
-_COMPARED = 1 << 12  # sizes along an edge of a box at which formulas are compared
 _MOST_DIVISOR = 1 << 20
-
-Sizes = tuple[int, ...]
-"""A value of every dim, in order."""
 
 Structure = tuple[Any, tuple[int, ...]]
 """A structure without its numbers, and these in a fixed order."""
@@ -64,7 +59,7 @@ class Unification(ABC):
         dims: Sequence[Dim],
         made_for: Mapping[str, int],
         chosen: Sequence[int] = (),
-        draws: int = _DRAWN,
+        draws: int = DRAWN,
         known: Sequence[Formula] = (),
     ) -> None:
         self.all_dims, self.made_for = tuple(dims), dict(made_for)
@@ -97,6 +92,9 @@ class Unification(ABC):
             found = self._formulas(dims, self.draws)
             if isinstance(found, Unified):
                 return found
+            if number == _ROUNDS and self.widened():
+                self._found.clear()
+                return self.unified()
             dims = found if number < _ROUNDS else self._halved(found)
             if number >= _ROUNDS and all(d.low == d.high for d in dims):
                 break
@@ -136,6 +134,10 @@ class Unification(ABC):
     def same(self, kind: Any) -> bool:
         """Return whether a structure serves where another of this kind is."""
         return bool(kind == self.kind)
+
+    def widened(self) -> bool:
+        """Return whether from now on one structure serves where there were several."""
+        return False
 
     def _fits_at(self, at: int, value: int) -> bool:
         """Return whether the structure is this one with a value of one dim, others as made for."""
@@ -214,7 +216,7 @@ class Unification(ABC):
         samples = [
             (sizes, found[1])
             for sizes, found in self._found.items()
-            if found is not None and self.same(found[0]) and _inside(sizes, dims)
+            if found is not None and self.same(found[0]) and inside(sizes, dims)
         ]
         where = np.array([sizes for sizes, _ in samples], np.int64)
         table = np.array([numbers for _, numbers in samples], np.int64)
@@ -315,27 +317,6 @@ def _at_steps(
     return [*dict.fromkeys(found)]
 
 
-@functools.lru_cache(maxsize=32)
-def everywhere(dims: tuple[Dim, ...]) -> dict[str, np.ndarray[Any, Any]]:
-    """All sizes of a box; of many those along its edges, the first and the last of each, and some
-    that are drawn."""
-    lines = [d.values for d in dims]
-    if math.prod(map(len, lines)) <= _COMPARED:
-        every: Iterable[Sizes] = itertools.product(*lines)
-    else:
-        rng = np.random.default_rng(0)
-        ends = [(line[0], line[-1]) for line in lines]
-        cut = [[*dict.fromkeys((*n[:_COMPARED], *n[-_COMPARED:]))] for n in lines]
-        edges = (
-            itertools.product(*(cut[k] if k == at else ends[k] for k in range(len(dims))))
-            for at in range(len(dims))
-        )
-        some = zip(*(rng.choice(np.array(n), _COMPARED).tolist() for n in lines))
-        every = itertools.chain(*edges, some)
-    where = np.array([*every], np.int64)
-    return {d.name: where[:, k] for k, d in enumerate(dims)}
-
-
 def _doubt(formulas: Sequence[Formula], sizes: Mapping[str, np.ndarray[Any, Any]]) -> Sizes | None:
     """The sizes at which most formulas differ from the first one; None where none does."""
     differ = np.zeros(len(next(iter(sizes.values()))), np.int64)
@@ -346,55 +327,3 @@ def _doubt(formulas: Sequence[Formula], sizes: Mapping[str, np.ndarray[Any, Any]
     most = np.flatnonzero(differ == np.max(differ))
     middle = most[len(most) // 2]
     return tuple(int(x[middle]) for x in sizes.values())
-
-
-def drawn(
-    dims: Sequence[Dim], count: int = _DRAWN, whole: Sequence[Dim] = ()
-) -> Iterator[tuple[int, ...]]:
-    """Sizes in a box: its corners, and others drawn evenly in the logarithm and in number, first
-    those of the `whole` box that lie in it: what other boxes tried is known."""
-    yield tuple(d.low for d in dims)
-    yield tuple(d.high for d in dims)
-    shared = [s for s in _drawn(whole, 2 * count) if _inside(s, dims)] if whole else []
-    yield from shared[:count]
-    yield from _drawn(dims, count - len(shared))
-
-
-def _drawn(dims: Sequence[Dim], count: int) -> Iterator[tuple[int, ...]]:
-    rng = np.random.default_rng(0)
-    for number in range(count):
-        sizes = []
-        for d in dims:
-            u = rng.random()
-            even = number % 2 and d.low > 0  # no logarithm has a size of 0
-            value = d.low * (d.high / d.low) ** u if even else d.low + u * (d.high - d.low)
-            steps = round((value - d.low) / d.multiple)
-            sizes.append(d.values[min(steps, len(d.values) - 1)])
-        yield tuple(sizes)
-
-
-def _inside(sizes: Sequence[int], dims: Sequence[Dim]) -> bool:
-    return all(d.low <= s <= d.high for s, d in zip(sizes, dims, strict=True))
-
-
-def without(
-    dims: tuple[Dim, ...],
-    sizes: Sequence[int],
-    made_for: Mapping[str, int],
-    among: Collection[str] = (),
-) -> tuple[Dim, ...]:
-    """The box that is left on the side of `made_for`, without `sizes`: cut where least is lost."""
-    best: tuple[float, tuple[Dim, ...]] | None = None
-    for at, (known, size) in enumerate(zip(dims, sizes, strict=True)):
-        own = made_for[known.name]
-        if size == own or (among and known.name not in among):
-            continue
-        if size < own:
-            cut = replace(known, low=size + known.multiple)
-        else:
-            cut = replace(known, high=size - known.multiple)
-        kept = (cut.high - cut.low + known.multiple) / (known.high - known.low + known.multiple)
-        if best is None or kept > best[0]:
-            best = kept, (*dims[:at], cut, *dims[at + 1 :])
-    assert best is not None, "its own size fits"
-    return best[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -60,9 +60,11 @@ def map_values(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
 
 def renamed(stmt: g.Stmt, old: str, new: str) -> g.Stmt:
     """The same statement with a buffer called otherwise."""
+    return rebuffered(stmt, lambda b: replace(b, name=new) if b.name == old else b)
 
-    def buffer(b: g.Buffer) -> g.Buffer:
-        return replace(b, name=new) if b.name == old else b
+
+def rebuffered(stmt: g.Stmt, buffer: Callable[[g.Buffer], g.Buffer]) -> g.Stmt:
+    """The same statement with other buffers."""
 
     def leaf(x: Expr) -> Expr:
         return replace(x, buffer=buffer(x.buffer)) if isinstance(x, g.Load) else x
@@ -71,12 +73,21 @@ def renamed(stmt: g.Stmt, old: str, new: str) -> g.Stmt:
         sparse = stmt.sparse
         if sparse is not None:
             sparse = replace(sparse, load=replace(sparse.load, buffer=buffer(sparse.load.buffer)))
-        body = tuple(renamed(s, old, new) for s in stmt.body)
+        body = tuple(rebuffered(s, buffer) for s in stmt.body)
         return replace(stmt, body=body, sparse=sparse)
     if isinstance(stmt, g.Store):
         return replace(stmt, buffer=buffer(stmt.buffer), value=map_values(stmt.value, leaf))
-    if isinstance(stmt, g.Prefetch):
+    if isinstance(stmt, (g.Prefetch, g.Allocate)):
         return replace(stmt, buffer=buffer(stmt.buffer))
     if isinstance(stmt, (g.AsyncCopy, g.MatrixLoad)):
         return replace(stmt, source=buffer(stmt.source))
     return stmt
+
+
+def allocated(body: tuple[g.Stmt, ...]) -> Iterator[g.Buffer]:
+    """The buffers that statements allocate."""
+    for stmt in body:
+        if isinstance(stmt, g.Allocate):
+            yield stmt.buffer
+        elif isinstance(stmt, g.Loop):
+            yield from allocated(stmt.body)

@@ -66,6 +66,18 @@ def test_windows_that_step_by_two_have_programs_for_even_and_odd_widths():
     assert len(made.programs) < MOST_PROGRAMS // 2
 
 
+def test_scratch_that_the_stack_has_no_place_for_at_some_sizes_needs_no_program_of_its_own():
+    h, w = lw.dim("h", 16, 256), lw.dim("w", 16, 256)
+    x, k = tensor("x", 1, 3, h, w), tensor("k", 3, 1, 3, 3, constant=True)
+    workload = lw.workload(ops.depthwise_conv2d(x, k, stride=2, padding=1))
+    target = replace(AVX512_LARGE, threads=1)
+
+    def choosing(given):
+        return partial(default_configs, given, target, Numerics.STANDARD)
+
+    assert len(covered(workload, target, choosing).programs) <= 8
+
+
 def test_edges_of_a_pool_with_one_choice_of_tiles_keep_it():
     x = tensor("x", 1, 22, lw.dim("n", 6, 58, 2), 64)
     workload = lw.workload(ops.max_pool2d(x, 4, 1, padding=2, dilation=3, layout="NHWC"))

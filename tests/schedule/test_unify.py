@@ -3,7 +3,8 @@
 import pytest
 
 from loopwright.dsl.size import Dim
-from loopwright.schedule.open.unify import Unification, everywhere
+from loopwright.schedule.open.samples import everywhere
+from loopwright.schedule.open.unify import Unification
 
 H, W = Dim("h", 32, 128, 1), Dim("w", 33, 200, 1)
 
