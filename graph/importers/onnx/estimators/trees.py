@@ -183,9 +183,9 @@ def _numbered(call: Call) -> _Trees:
 
     def places(which: str) -> Array:
         is_leaf = np.asarray(call.get(f"nodes_{which}leafs")) != 0
-        at = np.asarray(call.get(f"nodes_{which}nodeids"))
+        at = _whole(call, f"nodes_{which}nodeids")
         in_range(call, f"nodes_{which}nodeids", at, np.where(is_leaf, leaves, count))
-        return at + count * is_leaf
+        return np.where(is_leaf, at + count, at)
 
     roots = np.asarray(call.get("tree_roots"))
     in_range(call, "tree_roots", roots, count)
