@@ -31,10 +31,10 @@ _FAILS = "the module fails"
 _FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, ArithmeticError)
 _NUMBER = "where Python makes a number of a size, as int(n * 0.5) does, write n // 2"
 _DIFFERS = (
-    "what torch.export traces of the model gives other results than the model, which asks whether "
-    "it is traced, as by torch.compiler.is_compiling(), or keeps something from call to call, as a "
-    "counter: have it do the same in both cases, take what it keeps as an input and return the new "
-    "value, or build what torch.export.export(…) makes of it"
+    "what torch.export traces of the model gives other results than the model, which asks "
+    "whether it is traced, as by torch.compiler.is_compiling(), or keeps something from call to "
+    "call, as a counter: have it do the same in both cases, take what it keeps as an input and "
+    "return the new value, or build what torch.export.export(…) makes of it"
 )
 _Given = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a module, in order and by name."""
