@@ -6,7 +6,8 @@ compiled graph gives their base, and torch makes them of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from loopwright.dsl.errors import LoopwrightError
@@ -39,8 +40,12 @@ class Outputs:
         self._views: dict[Any, list[tuple[Any, Any]]] = {}
 
     def check(self, inputs: Sequence[Any]) -> None:
-        """Raises `LoopwrightError` where some output is no view that can be made of its base."""
+        """Raises `LoopwrightError` where some output is no view that can be made of its base, or
+        where a graph that only gives views writes to its inputs. What writes in a graph that is
+        compiled is found there."""
         self._found(inputs)
+        if not self.any_computed and _writes(self.graph, inputs):
+            raise LoopwrightError("it writes to its inputs: return new tensors")
 
     def of(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs of a call, by what the compiled graph gives."""
@@ -91,12 +96,27 @@ def _layout(x: Any) -> Any:
 
 def _traced(graph: Any, inputs: Sequence[Any]) -> Sequence[Any]:
     """The outputs of a graph for inputs like these, without elements."""
+    with _likenesses(inputs) as made:
+        results: Sequence[Any] = graph(*made)
+        return results
+
+
+def _writes(graph: Any, inputs: Sequence[Any]) -> bool:
+    """Return whether a graph changes what it is given."""
+    with torch.inference_mode(False), torch.no_grad(), _likenesses(inputs) as made:
+        tensors = [x for x in made if hasattr(x, "_version")]
+        before = [x._version for x in tensors]
+        graph(*made)
+        return [x._version for x in tensors] != before
+
+
+@contextmanager
+def _likenesses(inputs: Sequence[Any]) -> Iterator[list[Any]]:
+    """Inputs like these, without elements."""
     from torch._subclasses import FakeTensorMode
 
     with FakeTensorMode() as fake:
-        made = (fake.from_tensor(x) if hasattr(x, "shape") else x for x in inputs)
-        results: Sequence[Any] = graph(*made)
-        return results
+        yield [fake.from_tensor(x) if hasattr(x, "shape") else x for x in inputs]
 
 
 def _view_of(base: Any, output: Any, given: bool) -> tuple[Any, Any]:

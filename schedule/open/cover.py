@@ -17,7 +17,7 @@ from loopwright.dsl.size import Dim, boxes
 from loopwright.schedule.open.family import Sized
 from loopwright.schedule.open.prepared import SizedConstantsError, as_inputs
 from loopwright.schedule.open.program import OpenProgram, general, grid, open_program
-from loopwright.schedule.open.retarget import retargeted
+from loopwright.schedule.open.retarget import halved, retargeted
 from loopwright.schedule.open.rule import Rule
 from loopwright.schedule.open.selection import distance, rules
 from loopwright.schedule.open.short_tiles import few
@@ -180,7 +180,8 @@ def _clipped(
         for nest, leader in zip(made.nests, made.knobs_of, strict=True):
             if (name := f"{_TILE}{leader}") in values:
                 ends = map(extent, nest.tile)
-                values[name] = tuple(min(*p) for p in zip(values[name], ends, strict=True))
+                inside = tuple(min(*p) for p in zip(values[name], ends, strict=True))
+                values[name] = halved(inside, nest)
         yield replace(nearest.config, values=tuple(values.items()))
 
 

@@ -71,6 +71,8 @@ def check_values(sketch: Sketch, target: Target, config: Config) -> None:
             raise ConfigError("a tile is larger than a loop")
         if not _in_vectors(tile, nest, target):
             raise ConfigError("a tile is no whole number of vectors")
+        if tile != halved(tile, nest):
+            raise ConfigError("partial results of a tile do not halve")
         if in_place(nest.nest) and not divides(tile, nest):
             raise ConfigError("a tile does not divide an axis whose elements are changed in place")
 
@@ -78,6 +80,17 @@ def check_values(sketch: Sketch, target: Target, config: Config) -> None:
 def divides(tile: Choice, sketch: NestSketch) -> bool:
     """Return whether no element of a nest is in two tiles."""
     return not any(extent(a) % t for a, t in zip(sketch.tile, tile))
+
+
+def halved(tile: Choice, sketch: NestSketch) -> Choice:
+    """A tile whose lanes along a reduction are a power of two, as large as fits: their partial
+    results are halved until one is left."""
+    return tuple(
+        1 << (size.bit_length() - 1)
+        if axis is sketch.vector and axis in sketch.nest.reduce
+        else size
+        for axis, size in zip(sketch.tile, tile)
+    )
 
 
 def _in_vectors(tile: Choice, sketch: NestSketch, target: Target) -> bool:

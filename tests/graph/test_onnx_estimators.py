@@ -92,6 +92,12 @@ def test_keys_become_values():
     compare("LabelEncoder", {"x": real}, keys_floats=[0.5, 9.0, 2.0], values_int64s=[5, 6, 7])
 
 
+def test_a_code_takes_the_first_of_equal_keys_and_finds_keys_that_are_no_number():
+    x = np.array([0.0, np.nan, 1.0], np.float32)
+    keys = {"keys_floats": [0.0, np.nan, 0.0], "values_int64s": [5, 6, 7], "default_int64": 9}
+    compare("LabelEncoder", {"x": x}, ml=4, **keys)
+
+
 def test_strings_for_keys_or_labels_are_refused_with_advice():
     model = node_model(
         "LabelEncoder",
@@ -375,16 +381,3 @@ def test_one_library_serves_any_number_of_rows():
         x = RNG.standard_normal((rows, 5)).astype(np.float32)
         for got, wanted in zip(library(x), session.run(None, {"x": x}), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("truenodeids", "is not as ONNX"), ("featureids", "a column that data of 5 have not")],
-)
-def test_a_branch_to_a_node_or_a_column_that_is_none_is_an_error(name, words):
-    nodes, leaves = grown(2, 2)
-    nodes[f"nodes_{name}"][0] = max(nodes["nodes_nodeids"]) + 1 if name != "featureids" else 5
-    options = {**nodes, **weighted(leaves, [0], "target"), "n_targets": 1}
-    model = node_model("TreeEnsembleRegressor", {"x": ROWS}, domain="ai.onnx.ml", **options)
-    with pytest.raises(ModelError, match=words):
-        build_model(model)

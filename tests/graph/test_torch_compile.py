@@ -247,6 +247,16 @@ def test_what_a_function_writes_to_its_input_stays_written():
     torch.testing.assert_close(y, torch.ones(4))
 
 
+def test_what_a_function_writes_stays_written_where_it_gives_its_inputs_alone():
+    compiled = torch.compile(lambda a, b: b.add_(a.mul_(2)), backend="loopwright")
+    a, b = torch.ones(4), torch.ones(4)
+    with pytest.warns(UserWarning, match="it writes to its inputs"):
+        given = compiled(a, b)
+    assert given is b
+    assert a.tolist() == [2] * 4
+    assert b.tolist() == [3] * 4
+
+
 def test_what_is_written_to_a_view_of_an_input_reaches_it(built):
     first = torch.compile(lambda y: (y.t()[1:], y[1:] + 1), backend=backend)
     whole = torch.zeros(4, 3)

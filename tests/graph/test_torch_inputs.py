@@ -104,6 +104,32 @@ def test_a_module_that_does_something_else_where_it_is_traced_is_refused():
     torch.testing.assert_close(build_model(_program(_Asking(), x), threads=1)(x), 2 * x)
 
 
+class _Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+class _Keeping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = None
+
+    def forward(self, x):
+        self.first = 2 * x if self.first is None else self.first
+        return self.first + x
+
+
+@pytest.mark.parametrize("module", [_Counting, _Keeping])
+def test_a_module_that_keeps_something_from_call_to_call_is_refused(module):
+    with pytest.raises(ModelError, match="or keeps something from call to call"):
+        build_model(module(), (torch.randn(3, 4),), threads=1)
+
+
 class _Casting(torch.nn.Module):
     def __init__(self):
         super().__init__()

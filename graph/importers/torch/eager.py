@@ -30,6 +30,12 @@ _WHOLE = (1, 0)
 _FAILS = "the module fails"
 _FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, ArithmeticError)
 _NUMBER = "where Python makes a number of a size, as int(n * 0.5) does, write n // 2"
+_DIFFERS = (
+    "what torch.export traces of the model gives other results than the model, which asks "
+    "whether it is traced, as by torch.compiler.is_compiling(), or keeps something from call to "
+    "call, as a counter: have it do the same in both cases, take what it keeps as an input and "
+    "return the new value, or build what torch.export.export(…) makes of it"
+)
 _Given = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a module, in order and by name."""
 
@@ -62,18 +68,17 @@ class BesideModule:
 
     def check_examples(self) -> None:
         """Raises `ModelError` where a program of fixed shapes gives something else than its module
-        for the example inputs: a module may ask whether it is traced."""
-        given = self.program.example_inputs
-        try:
-            outputs = self._outputs(given)
-        except _FAILURES:
-            return
-        if not self._agrees(given, outputs, closeness(self.program)):
-            raise ModelError(
-                "what torch.export traces of the model gives other results than the model, which "
-                "asks whether it is traced, as by torch.compiler.is_compiling(): have it do the "
-                "same in both cases, or build what torch.export.export(…) makes of it"
-            )
+        for the example inputs, or after these for others: a module may ask whether it is traced,
+        or keep something from call to call."""
+        given, close = self.program.example_inputs, closeness(self.program)
+        others = torch.utils._pytree.tree_map(_turned, given)
+        for each in (given, others):
+            try:
+                outputs = self._outputs(each)
+            except _FAILURES:
+                return
+            if not self._agrees(each, outputs, close):
+                raise ModelError(_DIFFERS)
 
     def reference_at(self, sizes: Mapping[str, int]) -> Reference | str:
         """What the module gives at some sizes; why it gives nothing, if it does not. Raises
@@ -134,6 +139,12 @@ class BesideModule:
         except (ModelError, *_FAILURES):
             return False
         return True
+
+
+def _turned(x: Any) -> Any:
+    """An example input with other numbers, the same ones in reverse; all but floats stay."""
+    is_real = isinstance(x, torch.Tensor) and x.is_floating_point()
+    return x.flip([*range(x.dim())]) if is_real else x
 
 
 @contextmanager

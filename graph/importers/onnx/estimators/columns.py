@@ -11,6 +11,7 @@ from loopwright.dsl import functions as f
 from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.graph.importers.onnx.call import Call, operator
+from loopwright.graph.importers.onnx.estimators.lists import for_columns
 from loopwright.graph.importers.onnx.operators.reduction import along
 from loopwright.graph.importers.onnx.operators.shapes import joined, reshaped
 from loopwright.graph.importers.onnx.values import Array, Value, define, number, shape_of
@@ -18,8 +19,9 @@ from loopwright.graph.importers.onnx.values import Array, Value, define, number,
 
 @operator("ai.onnx.ml:Scaler")
 def _scaler(call: Call) -> Value:
-    less, times = (np.asarray(call.get(n), np.float32) for n in ("offset", "scale"))
-    values = [call.value(0), less, times]
+    columns = (call.shape() or (1,))[-1]
+    numbers = (for_columns(call, name, columns) for name in ("offset", "scale"))
+    values = [call.value(0), *(n.astype(np.float32) for n in numbers)]
     return call.broadcast(values, lambda x, o, s: (f.cast(x, "float32") - o) * s)
 
 
@@ -47,7 +49,8 @@ def _imputer(call: Call) -> Value:
     """Data with other numbers in place of those that are missing."""
     is_whole = call.get("imputed_value_int64s") is not None
     name, plain = ("int64s", "int64") if is_whole else ("floats", "float")
-    new = np.asarray(call.get(f"imputed_value_{name}"), call.dtype())
+    columns = (call.shape() or (1,))[-1]
+    new = for_columns(call, f"imputed_value_{name}", columns).astype(call.dtype())
     missing = call.get(f"replaced_value_{plain}", 0)
 
     def filled(x: Expr, other: Expr) -> Expr:
@@ -60,6 +63,9 @@ def _imputer(call: Call) -> Value:
 @operator("ai.onnx.ml:FeatureVectorizer")
 def _feature_vectorizer(call: Call) -> Value:
     parts = [_table(call, call.value(n)) for n in range(len(call.inputs))]
+    columns = [shape_of(x)[-1] for x in parts]
+    if (stated := call.get("inputdimensions") or columns) != columns:
+        raise call.unsupported(f"its inputdimensions are {stated}; its inputs have {columns}")
     floats = [call.broadcast([x], lambda e: f.cast(e, "float32")) for x in parts]
     return joined(call, list(floats), 1)
 
@@ -96,8 +102,10 @@ def _one_hot_encoder(call: Call) -> Value:
 
 @operator("ai.onnx.ml:LabelEncoder", limit="keys and values are numbers")
 def _label_encoder(call: Call) -> Value:
-    """The value beside the key that an element is, or the default."""
+    """The value beside the first key that an element is, or the default."""
     keys, values = _numbers(call, "keys"), _numbers(call, "values")
+    if len(keys) != len(values):
+        raise call.unsupported(f"it has {len(keys)} keys and {len(values)} values")
     default = call.get("default_tensor")
     if default is None:
         whole = values.dtype == np.int64
@@ -105,11 +113,14 @@ def _label_encoder(call: Call) -> Value:
     x, kept, k = call.tensor(0), call.as_tensor(keys), Index("k", len(keys))
 
     def place(*i: Index) -> Expr:
-        return f.max(f.where(f.equal(x[i], kept[k]), k, -1))
+        same = f.equal(x[i], kept[k])
+        if keys.dtype.kind == "f" and np.isnan(keys).any():
+            same |= f.isnan(x[i]) & f.isnan(kept[k])
+        return f.min(f.where(same, k, len(keys)))
 
     at, coded = define("place", call.shape(), place), call.as_tensor(values)
-    missing = number(np.reshape(default, -1)[0], str(values.dtype))
-    return call.broadcast([at], lambda n: f.where(n >= 0, coded[f.max(n, 0)], missing))
+    missing, last = number(np.reshape(default, -1)[0], str(values.dtype)), len(keys) - 1
+    return call.broadcast([at], lambda n: f.where(n <= last, coded[f.min(n, last)], missing))
 
 
 def _numbers(call: Call, side: str) -> Array:

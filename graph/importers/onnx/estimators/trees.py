@@ -16,6 +16,7 @@ from loopwright.dsl.expr import Expr
 from loopwright.dsl.index import Index
 from loopwright.dsl.tensor import Tensor
 from loopwright.graph.importers.onnx.call import Call, Iterations, Results, operator
+from loopwright.graph.importers.onnx.estimators.lists import in_range, same_length
 from loopwright.graph.importers.onnx.estimators.scores import (
     classes,
     of_best,
@@ -36,6 +37,8 @@ _TESTS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "BRANCH_NEQ": f.not_equal,
 }
 """Tests of branches, in the order of their numbers in ONNX."""
+_MOST = 2**31
+"""More than any number of a tree or a node may be."""
 _TOTALS: dict[str, Callable[[Expr], Expr]] = {
     "AVERAGE": f.sum, "SUM": f.sum, "MIN": f.min, "MAX": f.max,
 }  # fmt: skip
@@ -50,7 +53,8 @@ class _Trees:
     roots: of each tree, the number of its root.
     feature, threshold, test, missing: of each node, the column that it reads, what it is compared
         with, the number of the test, and whether NaN passes it, too.
-    passed, failed: of each node, the one to go on with; of a leaf, itself.
+    is_leaf, passed, failed: of each node, whether it is a leaf, and the ones to go on with; of a
+        leaf, itself.
     """
 
     roots: Array
@@ -58,117 +62,145 @@ class _Trees:
     threshold: Array
     test: Array
     missing: Array
+    is_leaf: Array
     passed: Array
     failed: Array
 
-    @property
-    def depth(self) -> int:
-        """The number of levels below the roots. Raises `ValueError` for nodes in a circle."""
-        own, levels = np.arange(len(self.feature)), 0
-        reached = self.roots
-        while len(branches := reached[self.passed[reached] != own[reached]]):
-            below = np.zeros(len(own), bool)
+    def depth(self, call: Call) -> int:
+        """The number of levels below the roots."""
+        is_branch, levels = ~self.is_leaf, 0
+        reached, seen = self.roots, np.zeros(len(is_branch), bool)
+        while len(branches := reached[is_branch[reached]]):
+            seen[branches] = True
+            below = np.zeros(len(is_branch), bool)
             below[self.passed[branches]] = below[self.failed[branches]] = True
             reached, levels = np.flatnonzero(below), levels + 1
-            if levels > len(own):
-                raise ValueError("nodes in a circle")
+            if levels > len(is_branch):
+                raise call.unsupported("its nodes go in a circle; each branch must go down")
+        if (is_branch & ~seen).any():
+            raise call.unsupported("a node of it is reached from no root")
         return levels
 
 
 class _Names:
     """Names of nodes, a tree and a number in it each, and the places where they stand."""
 
-    def __init__(self, trees: Array, nodes: Array) -> None:
-        self._width = int(nodes.max(initial=0)) + 1
+    def __init__(self, call: Call, trees: Array, nodes: Array) -> None:
+        in_range(call, "nodes_treeids", trees, _MOST)
+        in_range(call, "nodes_nodeids", nodes, _MOST)
+        self._call, self._width = call, int(nodes.max(initial=0)) + 1
         keys = trees * self._width + nodes
         self._order = np.argsort(keys, kind="stable")
         self._keys = keys[self._order]
+        if (twice := self._keys[1:][np.diff(self._keys) == 0]).size:
+            tree, node = divmod(int(twice[0]), self._width)
+            raise call.unsupported(f"node {node} of its tree {tree} is there twice")
 
-    def places(self, trees: Array, nodes: Array) -> Array:
-        """The places of some names. Raises `LookupError` for one that is none."""
+    def places(self, what: str, trees: Array, nodes: Array) -> Array:
+        """The places of some names, which the attributes `what` have."""
+        in_range(self._call, f"{what}_treeids", trees, _MOST)
         asked = trees * self._width + nodes
         found = np.searchsorted(self._keys, asked)
-        is_known = (nodes < self._width) & (self._keys.take(found, mode="clip") == asked)
-        if not is_known.all():
-            raise LookupError("a node that is none")
+        is_known = (nodes >= 0) & (nodes < self._width)
+        is_known &= self._keys.take(found, mode="clip") == asked
+        for tree, node in zip(trees[~is_known], nodes[~is_known]):
+            raise self._call.unsupported(
+                f"its {what} attributes name node {node} of tree {tree}, which is none"
+            )
         return self._order[found]
 
 
 def _named(call: Call) -> tuple[_Trees, _Names]:
     """The trees of operators whose nodes are named by a tree and a number in it, and the names."""
-    modes, tests = np.asarray(call.get("nodes_modes")), [*_TESTS]
+    same_length(call, "nodes_")
+    modes, tests = _given(call, "nodes_modes"), [*_TESTS]
     if unknown := {*modes.tolist()} - {*tests, "LEAF"}:
         allowed = ", ".join([*tests, "LEAF"])
         raise call.unsupported(f"a node of it is {min(unknown)}; it may be {allowed}")
     own, trees = _whole(call, "nodes_nodeids"), _whole(call, "nodes_treeids")
-    names, leaf, places = _Names(trees, own), modes == "LEAF", np.arange(len(own))
+    names, leaf, places = _Names(call, trees, own), modes == "LEAF", np.arange(len(own))
     passed, failed = (
-        names.places(trees, np.where(leaf, own, _whole(call, f"nodes_{which}nodeids")))
+        names.places("nodes", trees, np.where(leaf, own, _whole(call, f"nodes_{which}nodeids")))
         for which in ("true", "false")
     )
     is_root = np.ones(len(own), bool)
     is_root[passed[~leaf]] = is_root[failed[~leaf]] = False
+    every, counts = np.unique(trees[is_root], return_counts=True)
+    if len(every) < len(np.unique(trees)) or counts.max(initial=1) > 1:
+        raise call.unsupported("each of its trees must have one node that no other one names")
     found = _Trees(
         np.flatnonzero(is_root),
         np.where(leaf, 0, _whole(call, "nodes_featureids")),
         _values(call, "nodes_values"),
         (modes[:, None] == tests) @ np.arange(len(tests)),
-        _whole(call, "nodes_missing_value_tracks_true", len(own)) != 0,
+        np.asarray(call.get("nodes_missing_value_tracks_true") or [0] * len(own)) != 0,
+        leaf,
         np.where(leaf, places, passed),
         np.where(leaf, places, failed),
     )
     return found, names
 
 
-def _whole(call: Call, name: str, default: int = 0) -> Array:
-    """Whole numbers that are an attribute, or so many zeros."""
-    return np.asarray(call.get(name) or [0] * default, np.int64)
+def _whole(call: Call, name: str) -> Array:
+    """Whole numbers that are an attribute."""
+    return np.asarray(_given(call, name), np.int64)
+
+
+def _given(call: Call, name: str) -> Array:
+    """An attribute that must be given."""
+    given: Array = np.asarray(call.get(name, []))
+    if not given.size:
+        raise call.unsupported(f"its attribute {name} is left out")
+    return given
 
 
 def _values(call: Call, name: str) -> Array:
-    """Numbers that are an attribute, of doubles as an array; none where it is left out."""
+    """Numbers that are an attribute, of doubles as an array."""
     given = call.get(f"{name}_as_tensor")
-    return np.asarray(call.get(name) or [] if given is None else given)
+    return _given(call, name) if given is None else np.asarray(given)
 
 
 def _numbered(call: Call) -> _Trees:
     """The trees of `TreeEnsemble`, whose nodes have numbers, and whose leaves have others: here
     they come behind the nodes."""
+    same_length(call, "nodes_")
+    same_length(call, "leaf_")
     splits, leaves = np.asarray(call.get("nodes_splits")), len(call.get("leaf_targetids"))
     count = len(splits)
     tests = np.asarray(call.get("nodes_modes"))
     if tests.max(initial=0) >= len(_TESTS):
         raise call.unsupported(f"a node of it is BRANCH_MEMBER; it may be {', '.join(_TESTS)}")
     behind = np.arange(count, count + leaves)
-    passed, failed = (
-        np.asarray(call.get(f"nodes_{which}nodeids"))
-        + count * np.asarray(call.get(f"nodes_{which}leafs"))
-        for which in ("true", "false")
-    )
+
+    def places(which: str) -> Array:
+        is_leaf = np.asarray(call.get(f"nodes_{which}leafs")) != 0
+        at = _whole(call, f"nodes_{which}nodeids")
+        in_range(call, f"nodes_{which}nodeids", at, np.where(is_leaf, leaves, count))
+        return np.where(is_leaf, at + count, at)
+
+    roots = np.asarray(call.get("tree_roots"))
+    in_range(call, "tree_roots", roots, count)
     missing = call.get("nodes_missing_value_tracks_true") or [0] * count
     nothing = np.zeros(leaves, np.int64)
     return _Trees(
-        np.asarray(call.get("tree_roots")),
+        roots,
         np.append(call.get("nodes_featureids"), nothing),
         np.append(splits, nothing),
         np.append(tests, nothing),
         np.append(missing, nothing) != 0,
-        np.append(passed, behind),
-        np.append(failed, behind),
+        np.arange(count + leaves) >= count,
+        np.append(places("true"), behind),
+        np.append(places("false"), behind),
     )
 
 
 def _leaves(call: Call, x: Tensor, trees: _Trees) -> Tensor:
     """The leaf of each row in each tree."""
-    if not 0 <= trees.feature.min() <= trees.feature.max() < shape_of(x)[1]:
-        raise call.unsupported(
-            f"a node of it reads a column that data of {shape_of(x)[1]} have not"
-        )
+    in_range(call, "nodes_featureids", trees.feature, shape_of(x)[1])
     columns = {"feature": trees.feature, "passed": trees.passed, "failed": trees.failed}
     kept = {name: call.as_tensor(a.astype(np.int32)) for name, a in columns.items()}
     limits = call.as_tensor(trees.threshold.astype(x.dtype))
-    branches = trees.passed != np.arange(len(trees.test))
-    used = np.flatnonzero(np.bincount(trees.test[branches]))
+    used = np.flatnonzero(np.bincount(trees.test[~trees.is_leaf]))
     tests = call.as_tensor(trees.test.astype(np.int32))
     missing = call.as_tensor(trees.missing) if trees.missing.any() else None
     shape = (shape_of(x)[0], len(trees.roots))
@@ -195,7 +227,7 @@ def _leaves(call: Call, x: Tensor, trees: _Trees) -> Tensor:
 
     roots = call.as_tensor(trees.roots.astype(np.int32))
     start = define("root", shape, lambda _, tree: roots[tree])
-    (last,), _ = repeated(call, Iterations(trees.depth, [start], [], [], step))
+    (last,), _ = repeated(call, Iterations(trees.depth(call), [start], [], [], step))
     return call.as_tensor(last)
 
 
@@ -215,19 +247,25 @@ def _weights(
     call: Call, name: str, names: _Names, count: int, targets: int
 ) -> tuple[Array, Array]:
     """The weights of each node for each target, and which are said."""
-    made, said = np.zeros((count, targets)), np.zeros((count, targets), bool)
-    nodes = names.places(_whole(call, f"{name}_treeids"), _whole(call, f"{name}_nodeids"))
-    at = nodes, _whole(call, f"{name}_ids")
-    np.add.at(made, at, _values(call, f"{name}_weights"))
-    said[at] = True
-    return made.astype(np.float32), said
+    same_length(call, f"{name}_")
+    made, said = np.zeros((count, targets), np.float32), np.zeros((count, targets), bool)
+    trees, nodes, ids = (_whole(call, f"{name}_{part}ids") for part in ("tree", "node", ""))
+    in_range(call, f"{name}_ids", ids, targets)
+    at = names.places(name, trees, nodes), ids
+    made[at], said[at] = _values(call, f"{name}_weights"), True
+    if said.sum() < len(ids):
+        raise call.unsupported(f"a leaf of it has two weights for one {name}; it may have one")
+    return made, said
 
 
 def _with_base(call: Call, scores: Tensor) -> Tensor:
-    base = _values(call, "base_values").astype(np.float32)
-    if not base.size:
+    count = shape_of(scores)[1]
+    if call.get("base_values_as_tensor", call.get("base_values")) is None:
         return scores
-    return call.broadcast([scores, base[-shape_of(scores)[1] :]], lambda x, b: x + b)
+    base = _values(call, "base_values").astype(np.float32)
+    if base.size != count:
+        raise call.unsupported(f"its base_values are {base.size} numbers; they may be {count}")
+    return call.broadcast([scores, base], lambda x, b: x + b)
 
 
 @operator("ai.onnx.ml:TreeEnsembleRegressor")
@@ -247,6 +285,7 @@ def _regressor(call: Call) -> Value:
 def _ensemble(call: Call) -> Value:
     trees, x = _numbered(call), rows_of(call)
     targets, ids = int(call.get("n_targets", 1)), np.asarray(call.get("leaf_targetids"))
+    in_range(call, "leaf_targetids", ids, targets)
     how = [*_TOTALS][int(call.get("aggregate_function", 1))]
     if how in ("MIN", "MAX") and targets > 1:
         raise call.unsupported(f"it takes the {how} of several targets; it may sum them")
