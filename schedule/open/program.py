@@ -175,6 +175,7 @@ class _Opening(Unification):
         super().__init__(workload.dims, made_for, chosen, known=known)
 
     def program(self) -> OpenProgram:
+        self._lowered(self.made_for)  # whose error says what is wrong
         box = self.unified([*self.seen.forms.values()])
         own = self._lowered(self.made_for).row(0, prune=False)
         tree = with_numbers(own, box.formulas, self.clamped)
