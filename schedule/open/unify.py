@@ -14,7 +14,8 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
-from loopwright.schedule.open.fit import Fit, divisors
+from loopwright.schedule.open.fit import Fit
+from loopwright.schedule.open.products import divisors
 from loopwright.schedule.tree.formula import EXTREMES, Formula
 
 _DRAWN = 24  # sizes at which a structure is made first

@@ -62,6 +62,18 @@ def test_both_axes_of_an_image_may_be_padded_to_the_same_size(op):
     check_at(built, model, [(1, 3, h, n) for h, n in sizes])
 
 
+def test_batches_of_images_with_channels_last_may_be_padded_to_the_same_size():
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        node("Conv", ["t", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2]),
+    ]
+    inputs, weights = {"x": ("b", "h", "n", 3)}, [("w", random(8, 3, 3, 3))]
+    model = model_of(nodes, inputs, ("y",), weights)
+    built = lw.build_model(model, dims={"b": (2, 4), "h": (3, 31), "n": (3, 31)}, threads=1)
+    sizes = [(2, 3, 3), (4, 31, 31), (2, 7, 13), (3, 8, 30), (4, 12, 5), (2, 31, 4)]
+    check_at(built, model, [(*size, 3) for size in sizes])
+
+
 @pytest.mark.parametrize(
     ("mode", "how"),
     [
