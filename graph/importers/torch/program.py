@@ -313,6 +313,7 @@ def _check_no_shape(inputs: Iterable[Any]) -> None:
 def why_not(error: Exception) -> str:
     """What torch says of a module that it cannot export, with a remedy where there is one."""
     why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
+    why = why.removesuffix("Suggested fixes:").rstrip()  # of dims of torch's
     why = _SOME_SIZES.sub(rf"the model takes \1 to \2 elements along an open axis{_AGREE}", why)
     why = _UNKNOWN.sub(
         rf"its result has a \1, which torch does not take apart: {_STRUCTURES}", why
