@@ -413,3 +413,21 @@ def test_a_function_that_open_sizes_cannot_have_is_refused_by_name(function, wor
 
 def torch_functions():
     return pytest.importorskip("torch").nn.functional
+
+
+@pytest.mark.torch
+def test_a_convolution_of_channels_last_may_have_images_of_one_row():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    halved, mixed = torch.nn.Conv2d(3, 4, 2, stride=2), torch.nn.Conv2d(4, 4, 1)
+
+    def network(x):
+        rows = halved(x).permute(0, 2, 3, 1).contiguous()
+        return mixed(rows.permute(0, 3, 1, 2))
+
+    shape = (1, 3, lw.dim("h", 2, 9), 4)
+    built = lw.build_model(Function(network), (lw.tensor("x", shape),), threads=1)
+    for h in range(2, 10):
+        x = torch.randn(1, 3, h, 4)
+        torch.testing.assert_close(built(x), network(x).detach(), rtol=1e-4, atol=1e-5)

@@ -32,7 +32,12 @@ from loopwright.graph.importers.torch.inputs import (
     check_tensors,
     fixed_shapes,
 )
-from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes, masks_as_given
+from loopwright.graph.importers.torch.opened import (
+    for_all_sizes,
+    for_fixed_sizes,
+    layouts_unasked,
+    masks_as_given,
+)
 from loopwright.graph.importers.torch.quiet import fake_tensors_quiet, suggesting, without_graph
 from loopwright.packages import torch
 
@@ -236,7 +241,7 @@ def _traced_open(
     try:
         # 1 is a size like any other.
         oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)
-        with oblivious, suggesting(), for_all_sizes(), masks_as_given():
+        with oblivious, suggesting(), for_all_sizes(), masks_as_given(), layouts_unasked():
             return _export(
                 module,
                 args,
