@@ -292,7 +292,10 @@ def indices(names: str = "", /, **extents: int) -> tuple[Index, ...]:
     split = names.replace(",", " ").split()
     for name, extent in extents.items():
         if isinstance(extent, bool) or not isinstance(extent, _INTEGERS) or extent < 0:
-            raise NotationError(f"the extent of index {name} is {extent!r}; give an integer ≥ 0")
+            raise NotationError(
+                f"the extent of index {name} is {extent!r}; give an integer ≥ 0, and a size that "
+                "is open in the shape of the tensor on the left"
+            )
         if name not in split:
             split.append(name)
     for name in split:
@@ -322,7 +325,8 @@ def _remainder(value: Affine, divisor: int) -> Affine:
 def _divisor(value: Affine, divisor: int) -> int:
     if isinstance(divisor, bool) or not isinstance(divisor, _INTEGERS) or divisor < 1:
         raise NotationError(
-            f"{value} divided by {divisor!r}: an index divides by a positive integer only"
+            f"{value} divided by {divisor!r}: an index is divided by a positive integer; divide "
+            'an element by others, as lw.cast(i, "int32") % n'
         )
     return int(divisor)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from loopwright.dsl.errors import NotationError, RangeError, ShapeError, UndecidedError
 from loopwright.dsl.index import Affine, Index, IndexExpr, Quotient, as_affine, position
+from loopwright.dsl.valueless import Valueless, beside_elements
 
 _Value = TypeVar("_Value")
 
@@ -76,15 +77,18 @@ class Size:
         (known,) = self.dims
         return known, self.form.terms[0][1], self.form.const
 
+    @beside_elements
     def __add__(self, other: Size | int) -> Size | int:
         return _reduced(self._with(other, lambda a, b: a + b))
 
+    @beside_elements
     def __sub__(self, other: Size | int) -> Size | int:
         return _reduced(self._minus(other))
 
     def __rsub__(self, other: int) -> Size | int:
         return -self + other
 
+    @beside_elements
     def __mul__(self, factor: int) -> Size | int:
         if isinstance(factor, Size):
             raise NotationError(
@@ -95,11 +99,13 @@ class Size:
             raise NotationError(f"({self}) * {factor!r} is no size: multiply it by an integer")
         return _reduced(Size(self.form * factor, self.dims))
 
+    @beside_elements
     def __floordiv__(self, divisor: int) -> Size | int:
         if isinstance(divisor, Size):
             raise NotationError(f"({self}) // ({divisor}) is no size: divide by an integer")
         return _reduced(Size(self.form // divisor, self.dims))
 
+    @beside_elements
     def __mod__(self, divisor: int) -> Size | int:
         if isinstance(divisor, Size):
             raise NotationError(f"({self}) % ({divisor}) is no size: divide by an integer")
@@ -163,7 +169,8 @@ class Size:
         if isinstance(other, IndexExpr):
             raise NotationError(
                 f"{self} and {other}: a size is an extent, and no part of an index expression: "
-                "compare an index with it, or give the workload fixed sizes"
+                'compare an index with it, make both an element, as lw.cast(i, "int32") - n, or '
+                "give the workload fixed sizes"
             )
         if not isinstance(other, Size):
             return Size(join(self.form, as_affine(other)), self.dims)
@@ -173,8 +180,8 @@ class Size:
     def _always(
         self, other: Size | int, sign: str, test: Callable[[int, int], tuple[bool, bool]]
     ) -> Any:
-        if isinstance(other, IndexExpr):
-            return NotImplemented  # an index compares itself with a size
+        if isinstance(other, (IndexExpr, Valueless)):
+            return NotImplemented  # it compares itself with a size
         difference = self._minus(other)
         always, never = test(*difference.span())
         if not (always or never):
@@ -286,7 +293,7 @@ def solved(
         for place, size, extent in places:
             if told and size.line() is not None:  # it has been looked at
                 continue
-            if (line := _line(_beside(size, told))) is None:
+            if (line := _line_beside(size, told)) is None:
                 continue
             known, times, more = line
             value, rest = divmod(extent - more, times)
@@ -322,17 +329,14 @@ def solved(
     return {d.name: values[d.name] for d in dims}
 
 
-def _beside(size: Size, values: Mapping[str, int]) -> Size | int:
-    """A size of the dims that have no value yet."""
+def _line_beside(size: Size, values: Mapping[str, int]) -> tuple[Dim, int, int] | None:
+    """The line that a size is, as `Size.line` has it, with values for some dims."""
 
     def left(index: Index) -> IndexExpr:
         return as_affine(values[index.name]) if index.name in values else index
 
-    return _reduced(Size(size.form.replace(left), size.dims)) if values else size
-
-
-def _line(size: Size | int) -> tuple[Dim, int, int] | None:
-    return size.line() if isinstance(size, Size) else None
+    rest = _reduced(Size(size.form.replace(left), size.dims))
+    return rest.line() if isinstance(rest, Size) else None
 
 
 def _axes_of(
@@ -358,7 +362,7 @@ def check_told(dims: tuple[Dim, ...], shapes: Iterable[tuple[int | Size, ...]]) 
     that others tell."""
     sizes = [s for shape in shapes for s in shape if isinstance(s, Size)]
     told: dict[str, int] = {}
-    while found := [line for s in sizes if (line := _line(_beside(s, told))) is not None]:
+    while found := [line for s in sizes if (line := _line_beside(s, told)) is not None]:
         told |= {known.name: known.low for known, _, _ in found}
     if missing := [d.name for d in dims if d.name not in told]:
         raise ShapeError(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
 from loopwright.dsl.elements import FLOAT_FUNCTIONS, REDUCERS
 from loopwright.dsl.errors import NoAttributeError, NotationError
+
+_Operator = TypeVar("_Operator", bound=Callable[..., Any])
 
 
 class Valueless:
@@ -80,3 +84,13 @@ def refuse_truth(value: object, where: str) -> None:
             f"{where} is Python's {value}, and == compares notation: write lw.equal(i, j), or "
             "~lw.equal(i, j) for !="
         )
+
+
+def beside_elements(method: _Operator) -> _Operator:
+    """An operator of other things that leaves elements to theirs: `n - X[i]` is an element."""
+
+    @functools.wraps(method)
+    def operator(self: Any, other: Any) -> Any:
+        return NotImplemented if isinstance(other, Valueless) else method(self, other)
+
+    return cast(_Operator, operator)

@@ -112,8 +112,19 @@ class _Reading(Unification):
                     f"{name} is computed by a function of TVM's, which is of fixed sizes: {said}; "
                     "build the model for each size that is needed"
                 )
-        self.greatest = [_Greatest.of(said) for said in self.work.imported]
+        self._beside = dict[tuple[int, ...], Work]()
+        others = [self._at_size(d, _middle(d)).imported for d in dims if d.high > d.low]
+        same = [each for each in others if len(each) == len(self.work.imported)]
+        self.greatest = [*map(_Greatest.of, zip(self.work.imported, *same))]
         self.open_constants = self._open_constants()
+
+    def _at_size(self, known: Dim, size: int) -> Work:
+        """The network at a size of one dim, others as made for."""
+        sizes = {**self.made_for, known.name: size}
+        key = tuple(sizes.values())
+        if key not in self._beside:
+            self._beside[key] = self.read(sizes)
+        return self._beside[key]
 
     def _open_constants(self) -> frozenset[Value]:
         """The constants that have other shapes at smaller sizes. They are read as they are: a
@@ -123,9 +134,8 @@ class _Reading(Unification):
         if any(value.data is not None for value in given):
             for d in self.all_dims:
                 # Quotients of the next smaller size may be what they are here.
-                middle = d.low + (d.high - d.low) // 2 // d.multiple * d.multiple
-                for size in dict.fromkeys((middle, max(d.low, d.high - d.multiple))):
-                    other = self.read({**self.made_for, d.name: size})
+                for size in dict.fromkeys((_middle(d), max(d.low, d.high - d.multiple))):
+                    other = self._at_size(d, size)
                     if _skeleton(other) == self.skeleton:
                         there = [value for step in other.network.steps for value in step.args]
                         pairs = zip(given, there, strict=True)
@@ -170,6 +180,10 @@ class _Reading(Unification):
         return tuple(seen.tokens), tuple(numbers)
 
 
+def _middle(known: Dim) -> int:
+    return known.low + (known.high - known.low) // 2 // known.multiple * known.multiple
+
+
 def _skeleton(work: Work) -> tuple[Any, ...]:
     """A network without its numbers, and without what its steps compute."""
     network, order = work.network, dict[Value, int]()
@@ -197,15 +211,18 @@ def _skeleton(work: Work) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class _Greatest:
-    """A step at the greatest sizes: its form, and where its result lies in its argument, if so."""
+    """A step at the greatest sizes: its form there and at other sizes, and where its result lies
+    in its argument, if so."""
 
-    form: Any
+    forms: tuple[Any, ...]
     offset: int | None
 
     @staticmethod
-    def of(said: Imported | str) -> _Greatest:
-        assert isinstance(said, Imported), "what was asked before"
-        return _Greatest(said.workload.to_numbered_json(), view_offset(said.workload))
+    def of(said: Sequence[Imported | str]) -> _Greatest:
+        """The step by what it is at the greatest sizes, then at others."""
+        known = [each.workload for each in said if isinstance(each, Imported)]
+        assert isinstance(said[0], Imported), "what was asked before"
+        return _Greatest(tuple(w.to_numbered_json() for w in known), view_offset(known[0]))
 
 
 @dataclass
@@ -264,7 +281,7 @@ class _Description:
 
     def _step(self, n: int, step: Step, said: Imported) -> None:
         greatest_one = self.greatest[n]
-        form = as_of_many(said.workload.to_numbered_json(), greatest_one.form)
+        form = as_of_many(said.workload.to_numbered_json(), *greatest_one.forms)
         work = said.workload
         given = (*step.args, *step.outs)
         for tensor, place in zip(form["tensors"], said.inputs, strict=False):

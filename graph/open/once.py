@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,29 +18,32 @@ _MOST_PLACES = 1 << 16
 """Values of its indices at which one is compared."""
 
 
-def as_of_many(form: Any, greatest: Any) -> Any:
+def as_of_many(form: Any, greatest: Any, *others: Any) -> Any:
     """A workload, as `to_numbered_json` has it, whose subscripts are written as those of the
     greatest sizes are, where they are equal. A factor of 1 is a reciprocal where it is one there.
+    `others` are forms at other sizes, by which numbers are told apart that are equal there.
 
     `x[0, j] ↦ x[i, j]`  where `i` counts one row here, and more there.
     `where(i < 1, x[0], y[i - 1]) ↦ where(i < 1, x[i], y[i - 1])`  where `i < 5` takes `x[i]`.
     `x[i, 0] ↦ x[i // 1, i % 1]`  where it is `x[i // 3, i % 3]` there.
     `1.0 ↦ 1 / 1`  where it is `1 / 16` there.
     """
-    pairs = [*zip(form["tensors"], greatest["tensors"])]
-    shapes = [(own["shape"], other["shape"]) for own, other in pairs]
+    alike = [f for f in others if len(f["tensors"]) == len(greatest["tensors"])]
+    pairs = [*zip(form["tensors"], zip(*(f["tensors"] for f in (greatest, *alike))))]
+    shapes = [(own["shape"], *(t["shape"] for t in there)) for own, there in pairs]
     tensors = [
-        _tensor(own, other, shapes) if "body" in own and "body" in other else own
-        for own, other in pairs
+        _tensor(own, there, shapes) if "body" in own and "body" in there[0] else own
+        for own, there in pairs
     ]
     return {**form, "tensors": tensors + form["tensors"][len(tensors) :]}
 
 
-def _tensor(own: Any, greatest: Any, shapes: list[tuple[Any, Any]]) -> Any:
-    if own["body"] == greatest["body"]:
+def _tensor(own: Any, there: Sequence[Any], shapes: list[tuple[Any, ...]]) -> Any:
+    if own["body"] == there[0]["body"]:
         return own
     extents = dict((*own["axes"], *own["reduce"]))
-    return {**own, "body": _Rewriting(extents, shapes).part(own["body"], greatest["body"])}
+    bodies = [t.get("body") for t in there]
+    return {**own, "body": _Rewriting(extents, shapes).part(own["body"], bodies)}
 
 
 Where = tuple[tuple[Any, bool], ...]
@@ -50,28 +53,38 @@ Where = tuple[tuple[Any, bool], ...]
 @dataclass(frozen=True)
 class _Rewriting:
     """Writes the body of a definition as at the greatest sizes. `shapes` are those of all tensors,
-    here and there."""
+    here, there and at other sizes."""
 
     extents: Mapping[str, int]
-    shapes: list[tuple[Any, Any]]
+    shapes: list[tuple[Any, ...]]
 
-    def part(self, own: Any, greatest: Any, where: Where = ()) -> Any:
-        """A part of the body, by what stands at the greatest sizes, where tests hold or do not."""
+    def part(self, own: Any, there: Sequence[Any], where: Where = ()) -> Any:
+        """A part of the body, by what stands at the greatest sizes and at others, None where that
+        is unlike, where tests hold or do not."""
+        greatest = there[0]
         if own == 1 and isinstance(own, float) and isinstance(greatest, float):
             share = Share.taken(greatest)
             return Share(1, True) if share is not None and share.inverse else own
         if _is_subscript(own) and _is_subscript(greatest):
-            return self._subscript(own, greatest, where)
+            return self._subscript(own, there, where)
         if isinstance(own, list) and isinstance(greatest, list) and len(own) == len(greatest):
             inside = [where] * len(own)
             if own[:1] == ["where"] == greatest[:1]:
                 inside[2:] = ((*where, (own[1], holds)) for holds in (True, False))
-            return [self.part(x, y, tests) for x, y, tests in zip(own, greatest, inside)]
+            same = [t if isinstance(t, list) and len(t) == len(own) else None for t in there]
+            return [
+                self.part(x, [t and t[k] for t in same], tests)
+                for k, (x, tests) in enumerate(zip(own, inside))
+            ]
         if isinstance(own, dict) and isinstance(greatest, dict) and own.keys() == greatest.keys():
-            return {key: self.part(x, greatest[key], where) for key, x in own.items()}
+            keyed = [t if isinstance(t, dict) and t.keys() == own.keys() else None for t in there]
+            return {
+                key: self.part(x, [t and t[key] for t in keyed], where) for key, x in own.items()
+            }
         return own
 
-    def _subscript(self, own: Any, greatest: Any, where: Where) -> Any:
+    def _subscript(self, own: Any, there: Sequence[Any], where: Where) -> Any:
+        greatest = there[0]
         if _written_alike(own, greatest):
             return own
         tests = [(test, holds) for test, holds in where if _is_bound(test)]
@@ -85,25 +98,37 @@ class _Rewriting:
         read = np.True_
         for test, holds in tests:
             read = read & ((_values(test[1][1], places) < test[2][1]) == holds)
-        ways = itertools.product(*map(self._numbers, _of_numbers(greatest)))
+        alike = {
+            k: _of_numbers(t)
+            for k, t in enumerate(there)
+            if _is_subscript(t) and _written_alike(t, greatest)
+        }
+        ways = itertools.product(
+            *(self._numbers(dict(zip(alike, ns))) for ns in zip(*alike.values()))
+        )
         for way in itertools.islice(ways, _MOST_WAYS):
             made = _with(greatest, iter(way))
             if ((_values(made, places) == here) | ~read).all():
                 return made
         return own
 
-    def _numbers(self, number: int) -> list[int]:
-        """What a number of the greatest sizes may be here: the product of some extents side by
-        side, if it is that there."""
+    def _numbers(self, numbers: Mapping[int, int]) -> list[int]:
+        """What a number of the greatest sizes, the first of some, may be here: the product of
+        some extents of a tensor, the fewest first, if it is that wherever it is known."""
+        number = numbers[0]
         if number < 0:
-            return [-n for n in self._numbers(-number)]
+            return [-n for n in self._numbers({k: -n for k, n in numbers.items()})]
         if number <= 1:
             return [number]
-        found = {}
-        for own, there in self.shapes:
-            for first, end in itertools.combinations(range(len(there) + 1), 2):
-                if len(own) == len(there) and math.prod(there[first:end]) == number:
-                    found[math.prod(own[first:end])] = end - first
+        found = dict[int, int]()
+        for own, *there in self.shapes:
+            if any(len(shape) != len(own) for shape in there):
+                continue
+            for count in range(1, len(own) + 1):
+                for axes in itertools.combinations(range(len(own)), count):
+                    if all(math.prod(there[k][a] for a in axes) == n for k, n in numbers.items()):
+                        made = math.prod(own[a] for a in axes)
+                        found[made] = min(count, found.get(made, count))
         return [*sorted(found, key=lambda n: found[n]), *([] if number in found else [number])]
 
 

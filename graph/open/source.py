@@ -17,6 +17,7 @@ from loopwright.graph.importers.onnx.checks import empty_input
 from loopwright.graph.importers.onnx.file import (
     KnownArrays,
     OpenOnnx,
+    check_shape,
     inputs_of,
     is_zero,
     onnx_file,
@@ -303,12 +304,15 @@ def _shapes(model: Any, given: Mapping[str, Any], known: Mapping[str, Size]) -> 
         own = given.get(value.name)
         shape: list[int | Size] = []
         stated = None if own is None else _stated(value.name, own)
-        if stated is not None and value.type.tensor_type.HasField("shape"):
-            if len(stated) != len(axes):
-                shown = ", ".join(map(str, stated))
-                raise ModelError(
-                    f"input {value.name} has {len(axes)} axes in the model, ({shown}) is given"
-                )
+        if not value.type.tensor_type.HasField("shape"):
+            check_shape(value, stated)
+            shapes[value.name] = stated or ()
+            continue
+        if stated is not None and len(stated) != len(axes):
+            shown = ", ".join(map(str, stated))
+            raise ModelError(
+                f"input {value.name} has {len(axes)} axes in the model, ({shown}) is given"
+            )
         for k, axis in enumerate(axes):
             extent = None if stated is None else stated[k]
             if extent is not None and axis.dim_param in known:

@@ -18,46 +18,14 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from loopwright.dsl.size import Dim
+from loopwright.schedule.open.products import Array, line_of, products, threefold
 from loopwright.schedule.tree.formula import EXTREMES, Formula, evaluated, extreme
 
-Array = np.ndarray[Any, np.dtype[np.int64]]
-_DEGREE = 2
 _NEAR = 64  # the greatest divisor of a multiple that no other number tells
-
-
-def products(dims: Sequence[Dim]) -> list[Formula]:
-    """The products of at most two dims, and of all."""
-    leaves = [f for f in map(Formula.of, dims) if isinstance(f, Formula)]
-    chosen = [
-        c
-        for degree in range(1, _DEGREE + 1)
-        for c in itertools.combinations_with_replacement(leaves, degree)
-    ]
-    if len(leaves) > _DEGREE:
-        chosen.append(tuple(leaves))
-    return [f for f in map(math.prod, chosen) if isinstance(f, Formula)]
-
-
-def even_shares(dims: Sequence[Dim], most: int) -> list[Formula]:
-    """The elements of each part where as many as a dim are cut into even parts of at most `most`,
-    and the products of these and dims."""
-    leaves = [f for f in map(Formula.of, dims) if isinstance(f, Formula)]
-    parts: list[Any] = [(n - 1) // most + 1 for n in leaves]
-    shares = [(n - 1) // count + 1 for n, count in zip(leaves, parts, strict=True)]
-    made = [*shares, *(share * n for share in shares for n in leaves)]
-    return [f for f in made if isinstance(f, Formula)]
-
-
-def divisors(numbers: Sequence[int], most: int) -> list[int]:
-    """The numbers, and the products of two of them, from 2 to `most`, in order."""
-    small = sorted({abs(n) for n in numbers if 2 <= abs(n) <= most})
-    pairs = {x * y for x, y in itertools.combinations_with_replacement(small, 2)}
-    return sorted({*small, *(p for p in pairs if p <= most)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +113,7 @@ class Fit:
 
     def _basis(self, formula: Formula) -> _Basis:
         x = np.asarray(formula.at(self.sizes), np.int64)
-        lines = [line for c in self.columns if (line := _line(x, c)) is not None]
+        lines = [line for c in self.columns if (line := line_of(x, c)) is not None]
         slopes = sorted({abs(slope) for slope, _ in lines} - {0} | {1})
         return _Basis(formula, x, np.array(slopes, np.int64))
 
@@ -180,7 +148,7 @@ class Fit:
         if (values == values[0]).all():
             return int(values[0])
         for basis in bases:
-            if (line := _line(basis.x, values)) is not None:
+            if (line := line_of(basis.x, values)) is not None:
                 return basis.formula * line[0] + line[1]
         return None
 
@@ -201,17 +169,20 @@ class Fit:
         self, known: Sequence[Formula | int], columns: Sequence[Array], wanting: bool
     ) -> list[_Basis]:
         """The parts of known numbers; if some number is `wanting` and there are several dims,
-        the products of two that a number follows as a line, too."""
+        the products of two, and of three of different dims, that a number follows as a line,
+        too."""
         formulas = [f for f in known if isinstance(f, Formula)]
         parts = {str(part): part for f in formulas for part in f.parts()}
         for basis in self.bases:
             parts.pop(str(basis.formula), None)
         if wanting and len(self.sizes) > 1:
-            values = [np.asarray(f.at(self.sizes), np.int64) for f in formulas]
-            for (f, x), (g, y) in itertools.combinations(zip(formulas, values, strict=True), 2):
+            values = [(f, np.asarray(f.at(self.sizes), np.int64)) for f in formulas]
+            for (f, x), (g, y) in itertools.combinations(values, 2):
                 product = f * g
-                if isinstance(product, Formula) and any(_line(x * y, c) for c in columns):
+                if isinstance(product, Formula) and any(line_of(x * y, c) for c in columns):
                     parts[str(product)] = product
+            dims = [(d.formula, d.x) for d in self._dims]
+            parts |= {str(made): made for made in threefold([*dims, *values], columns)}
         return [*map(self._basis, parts.values())]
 
     def _stepped(self, values: Array, bases: Iterable[_Basis]) -> list[Formula | int]:
@@ -232,7 +203,7 @@ class Fit:
     def _nested(self, values: Array, bases: Iterable[_Basis]) -> Iterator[Formula | int]:
         """Quotients of those of other numbers, not of its own."""
         for basis in bases:
-            if _line(basis.x, values) is None:
+            if line_of(basis.x, values) is None:
                 yield from self._quotients(basis, values, True)
 
     def _of_parts(self, values: Array, parts: Sequence[_Basis]) -> list[Formula | int]:
@@ -309,7 +280,7 @@ class Fit:
             x = evaluated(formula, self.sizes) + np.zeros_like(values)
             found.setdefault((x - x[0]).tobytes(), (formula, x))
         for formula, x in found.values():
-            if (same := _line(x, values)) is not None:
+            if (same := line_of(x, values)) is not None:
                 return [formula * same[0] + same[1]]
         return [
             formula * sign + made * up
@@ -334,7 +305,7 @@ class Fit:
         part, rest = replace(basis, x=basis.x[inside]), v[inside]
         if len(np.unique(part.x)) < 2 or len(np.unique(basis.x[~inside])) < 2:
             return
-        line = _line(part.x, rest)
+        line = line_of(part.x, rest)
         found = [basis.formula * line[0] + line[1]] if line is not None else []
         found = found or [*self._quotients(part, rest, own)]
         for made in found or (self._within(part, rest, own, ops[1:]) if ops[1:] else ()):
@@ -375,14 +346,3 @@ class Fit:
 
 
 _FINDERS = (Fit._quotients, Fit._limited, Fit._remainders)
-
-
-def _line(x: Array, v: Array) -> tuple[int, int] | None:
-    first, last = int(np.argmin(x)), int(np.argmax(x))
-    if x[first] == x[last]:
-        return None
-    slope, rest = divmod(int(v[last] - v[first]), int(x[last] - x[first]))
-    if rest:
-        return None
-    shift = int(v[first] - slope * x[first])
-    return (slope, shift) if (slope * x + shift == v).all() else None

@@ -15,7 +15,6 @@ from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim, named
 from loopwright.schedule.lowering import lower_columns
 from loopwright.schedule.open.family import Sized
-from loopwright.schedule.open.fit import Array, even_shares
 from loopwright.schedule.open.numbers import (
     CLAMPED,
     MOST_SIZES,
@@ -27,6 +26,7 @@ from loopwright.schedule.open.numbers import (
     without_hints,
 )
 from loopwright.schedule.open.prepared import check_prepared
+from loopwright.schedule.open.products import Array, even_shares
 from loopwright.schedule.open.retarget import check_values, divides, retargeted, shapes_at
 from loopwright.schedule.open.samples import drawn
 from loopwright.schedule.open.unify import Structure, Unification, Unified

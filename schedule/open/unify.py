@@ -13,7 +13,8 @@ import numpy as np
 
 from loopwright.dsl.errors import ConfigError
 from loopwright.dsl.size import Dim
-from loopwright.schedule.open.fit import Fit, divisors
+from loopwright.schedule.open.fit import Fit
+from loopwright.schedule.open.products import divisors
 from loopwright.schedule.open.samples import DRAWN, Sizes, drawn, everywhere, inside, without
 from loopwright.schedule.tree.formula import EXTREMES, Formula
 

@@ -330,6 +330,21 @@ def test_a_known_formula_that_is_nothing_at_all_sizes_tried_hinders_no_sum():
     assert [str(made[0]) for made in fit.formulas([total])] == [str(m * 3 + n)]
 
 
+def test_the_elements_of_images_whose_rows_and_columns_come_in_steps_have_a_formula():
+    dims = Dim("b", 1, 4), Dim("h", 3, 31), Dim("w", 3, 31)
+    b, h, w = map(Formula.of, dims)
+    drawn = np.random.default_rng(0).integers([1, 3, 3], [5, 32, 32], (40, 3)).T
+    sizes = dict(zip("bhw", drawn))
+    rows, columns = (h + 1) // 2 * 2 + 1, (w + 1) // 2 * 2 + 1
+    elements = b * rows * columns * 3
+    numbers = [rows, columns, elements - 64]
+    table = np.stack([number.at(sizes) for number in numbers], axis=1)
+    found = Fit(dims, sizes, [2, 3], table).formulas([*table.T])
+    everywhere = dict(zip("bhw", np.mgrid[1:5, 3:32, 3:32]))
+    for number, made in zip(numbers, found, strict=True):
+        assert (made[0].at(everywhere) == number.at(everywhere)).all()
+
+
 def test_a_workload_that_differs_from_one_before_in_names_alone_is_right():
     a, b = np.random.default_rng(0).random((2, 6, 6), np.float32)
     for names, dims in (("XW", "nm"), ("WX", "nm"), ("XW", "mn"), ("YZ", "pq")):

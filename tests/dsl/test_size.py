@@ -392,6 +392,31 @@ def test_sizes_in_index_expressions_are_refused() -> None:
         lw.tensor("X", (N,))[N - 1 - lw.indices("i")[0]]  # type: ignore[operator]
 
 
+def test_an_open_size_as_the_extent_of_an_index_or_its_divisor_is_refused_with_advice() -> None:
+    with pytest.raises(NotationError, match="in the shape of the tensor on the left"):
+        lw.indices(i=N)  # type: ignore[arg-type]
+    with pytest.raises(NotationError, match=r'as lw.cast\(i, "int32"\) % n'):
+        lw.tensor("X", (N,))[(lw.indices("i")[0] + 1) % N]  # type: ignore[operator]
+
+
+def test_elements_of_indices_and_sizes_are_subscripts() -> None:
+    (i,), x = lw.indices("i"), lw.tensor("X", (N,))
+    place = lw.cast(i, "int32")
+    reads = {
+        "R": (lambda a: a[::-1], N - 1 - place),
+        "S": (lambda a: np.roll(a, -2), (place + 2) % N),
+        "M": (lambda a: np.pad(a, 2, mode="reflect")[: len(a)], abs(place - 2)),
+        "L": (lambda a: a[::-1], lw.max(N - place - 1, 0)),
+    }
+    for name, (expected, where) in reads.items():
+        t = lw.tensor(name, (N,))
+        t[i] = x[where]
+        for n in (3, 7, 64):
+            data = np.arange(n, dtype="float32")
+            (found,) = evaluate(workload(t).at(n=n), [data])
+            np.testing.assert_array_equal(found, expected(data))
+
+
 def test_indices_and_elements_are_compared_and_computed_with_sizes() -> None:
     (i,) = lw.indices("i")
     x, out = lw.tensor("X", (N,)), lw.tensor("T")

@@ -30,6 +30,22 @@ def test_rows_of_one_element_are_quotients_where_those_of_more_are():
             assert subscripts[0] == [[[[value, "//", n], 1]], 0]
 
 
+def test_of_one_image_the_number_is_that_which_other_sizes_have_too():
+    def pixels(b, h, w):
+        """Pixels as rows of images, with as many channels as the greatest has rows."""
+        x, y = lw.tensor("x", (b, h, 16, w)), lw.tensor("y", (b * h * w, 16))
+        i, j = lw.indices("i j")
+        y[i, j] = x[i // (h * w), i // w % h, j, i % w]
+        return lw.workload(y).to_numbered_json()
+
+    others = pixels(2, 16, 16), pixels(1, 16, 16), pixels(2, 8, 16), pixels(2, 16, 8)
+    for h, w in ((4, 8), (16, 16), (3, 5)):
+        made = as_of_many(pixels(1, h, w), *others)
+        assert tokens(made) == tokens(others[0])
+        value = [[["i0", 1]], 0]
+        assert made["tensors"][1]["body"][2][0] == [[[[value, "//", h * w], 1]], 0]
+
+
 def test_rows_side_by_side_are_read_where_each_has_some():
     def beside(n, m):
         x, y, z = lw.tensor("x", (n, 8)), lw.tensor("y", (m, 8)), lw.tensor("z", (n + m, 8))

@@ -62,6 +62,18 @@ def test_both_axes_of_an_image_may_be_padded_to_the_same_size(op):
     check_at(built, model, [(1, 3, h, n) for h, n in sizes])
 
 
+def test_batches_of_images_with_channels_last_may_be_padded_to_the_same_size():
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        node("Conv", ["t", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2]),
+    ]
+    inputs, weights = {"x": ("b", "h", "n", 3)}, [("w", random(8, 3, 3, 3))]
+    model = model_of(nodes, inputs, ("y",), weights)
+    built = lw.build_model(model, dims={"b": (2, 4), "h": (3, 31), "n": (3, 31)}, threads=1)
+    sizes = [(2, 3, 3), (4, 31, 31), (2, 7, 13), (3, 8, 30), (4, 12, 5), (2, 31, 4)]
+    check_at(built, model, [(*size, 3) for size in sizes])
+
+
 @pytest.mark.parametrize(
     ("mode", "how"),
     [
@@ -401,3 +413,21 @@ def test_a_function_that_open_sizes_cannot_have_is_refused_by_name(function, wor
 
 def torch_functions():
     return pytest.importorskip("torch").nn.functional
+
+
+@pytest.mark.torch
+def test_a_convolution_of_channels_last_may_have_images_of_one_row():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    halved, mixed = torch.nn.Conv2d(3, 4, 2, stride=2), torch.nn.Conv2d(4, 4, 1)
+
+    def network(x):
+        rows = halved(x).permute(0, 2, 3, 1).contiguous()
+        return mixed(rows.permute(0, 3, 1, 2))
+
+    shape = (1, 3, lw.dim("h", 2, 9), 4)
+    built = lw.build_model(Function(network), (lw.tensor("x", shape),), threads=1)
+    for h in range(2, 10):
+        x = torch.randn(1, 3, h, 4)
+        torch.testing.assert_close(built(x), network(x).detach(), rtol=1e-4, atol=1e-5)

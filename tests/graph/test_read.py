@@ -5,9 +5,10 @@ import pytest
 
 from loopwright.codegen.load import load
 from loopwright.dsl.errors import ShapeError
+from loopwright.dsl.size import dim
 from loopwright.dsl.tensor import tensor
 from loopwright.graph.build import build_model
-from loopwright.graph.errors import ModelError
+from loopwright.graph.errors import ModelError, UnsupportedOperator
 from loopwright.graph.tuning.tune import tune_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.onnx]
@@ -179,6 +180,29 @@ def test_a_shape_of_unknown_rank_is_asked_for():
     np.testing.assert_array_equal(
         build_model(model, {"x": (3, 7)}, threads=1)(x), np.maximum(x, 0)
     )
+    made = build_model(model, {"x": (dim("n", 1, 5), 7)}, threads=1)
+    np.testing.assert_array_equal(made(x), np.maximum(x, 0))
+
+
+def test_weights_in_another_file_are_asked_for_by_the_path_of_the_model(tmp_path):
+    import onnx
+
+    onnx.save(_convolution(), tmp_path / "a.onnx", save_as_external_data=True, size_threshold=0)
+    model = onnx.load(tmp_path / "a.onnx", load_external_data=False)
+    with pytest.raises(ModelError, match="weight w lies in another file: give the path"):
+        build_model(model, threads=1)
+
+
+def test_texts_as_an_output_are_refused_with_what_to_do():
+    from onnx import TensorProto, helper
+
+    texts = helper.make_tensor("t", TensorProto.STRING, [1], [b"a"])
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Constant", [], ["t"])]
+    nodes[1].attribute.append(helper.make_attribute("value", texts))
+    model = _onnx(nodes, (2, 3))
+    model.graph.output.append(helper.make_tensor_value_info("t", TensorProto.STRING, [1]))
+    with pytest.raises(UnsupportedOperator, match="output t is texts: leave it out"):
+        build_model(model, threads=1)
 
 
 def _open_relax():

@@ -69,7 +69,13 @@ def onnx_file(path: Path) -> Any:
 
 def weights_of(graph: Any, besides: Container[str] = ()) -> dict[str, Array]:
     """The weights of a graph, but for those of some names."""
-    given = (weight for weight in graph.initializer if weight.name not in besides)
+    given = [weight for weight in graph.initializer if weight.name not in besides]
+    outside = next((w for w in given if onnx.external_data_helper.uses_external_data(w)), None)
+    if outside is not None:
+        raise ModelError(
+            f"weight {outside.name} lies in another file: give the path of the model in place of "
+            "a ModelProto, or load that with its external data"
+        )
     return {weight.name: onnx.numpy_helper.to_array(weight) for weight in given}
 
 
@@ -156,7 +162,7 @@ def _check_graph(graph: Any, outside: frozenset[str]) -> None:
         )
 
 
-def check_shape(value: Any, given: tuple[int, ...] | None) -> None:
+def check_shape(value: Any, given: Sequence[Any] | None) -> None:
     """Raise `ModelError` unless the shape of an input is known, and is that which is given."""
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":

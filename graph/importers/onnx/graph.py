@@ -372,7 +372,10 @@ def _written(
     results = {id(x): x for x in outputs}
     for n, (value, out) in enumerate(zip(model.graph.output, outputs)):
         if str(out.dtype) not in DTYPES:
-            raise UnsupportedOperator(f"output {value.name} is {out.dtype}")
+            kind = "texts" if out.dtype == object else str(out.dtype)
+            raise UnsupportedOperator(
+                f"output {value.name} is {kind}: leave it out, as onnx.utils.extract_model does"
+            )
         if isinstance(out, np.ndarray) and varying is not None:
             graph.folded[value.name] = out
             if few(out):

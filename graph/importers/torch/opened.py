@@ -43,6 +43,21 @@ def for_fixed_sizes() -> Any:
 
 
 @contextmanager
+def layouts_unasked() -> Iterator[None]:
+    """Have torch ask for no layout of a convolution's result. It does so by sizes, and takes one
+    of 1, as of one image or of its last pixel, for another than all others."""
+    names = ("_select_conv_backend", "_conv_determine_backend_memory_format")
+    whole = {n: getattr(torch._C, n) for n in names if hasattr(torch._C, n)}
+    for name in whole:
+        setattr(torch._C, name, lambda *given, **options: None)
+    try:
+        yield
+    finally:
+        for name, own in whole.items():
+            setattr(torch._C, name, own)
+
+
+@contextmanager
 def masks_as_given() -> Iterator[None]:
     """Have layers of transformers take a mask as it is. Whether it is a causal one, which they
     read its elements for, changes no result."""

@@ -32,7 +32,12 @@ from loopwright.graph.importers.torch.inputs import (
     check_tensors,
     fixed_shapes,
 )
-from loopwright.graph.importers.torch.opened import for_all_sizes, for_fixed_sizes, masks_as_given
+from loopwright.graph.importers.torch.opened import (
+    for_all_sizes,
+    for_fixed_sizes,
+    layouts_unasked,
+    masks_as_given,
+)
 from loopwright.graph.importers.torch.quiet import fake_tensors_quiet, suggesting, without_graph
 from loopwright.packages import torch
 
@@ -236,7 +241,7 @@ def _traced_open(
     try:
         # 1 is a size like any other.
         oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=True)
-        with oblivious, suggesting(), for_all_sizes(), masks_as_given():
+        with oblivious, suggesting(), for_all_sizes(), masks_as_given(), layouts_unasked():
             return _export(
                 module,
                 args,
@@ -313,6 +318,7 @@ def _check_no_shape(inputs: Iterable[Any]) -> None:
 def why_not(error: Exception) -> str:
     """What torch says of a module that it cannot export, with a remedy where there is one."""
     why = _ONE_SIZE.sub(r"an open axis may have \1 elements alone", reason(error))
+    why = why.removesuffix("Suggested fixes:").rstrip()  # of dims of torch's
     why = _SOME_SIZES.sub(rf"the model takes \1 to \2 elements along an open axis{_AGREE}", why)
     why = _UNKNOWN.sub(
         rf"its result has a \1, which torch does not take apart: {_STRUCTURES}", why
