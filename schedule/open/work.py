@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from loopwright.dsl.elements import FLOAT_FUNCTIONS
-from loopwright.dsl.expr import Binary, Expr, Select, Unary
+from loopwright.dsl.expr import Binary, Select, Unary
 from loopwright.dsl.traversal import walk
+from loopwright.schedule.cpu.heuristics import CPU
 from loopwright.schedule.tree.formula import evaluated, extreme
-from loopwright.schedule.tree.grammar import Loop, Stmt, Store, Tree, Var, ceildiv
+from loopwright.schedule.tree.grammar import Load, Loop, Stmt, Store, Tree, Var, ceildiv, variables
 
 _FUNCTION = 8  # operations of an exponential, about
+_LAUNCH = 3000  # operations of which a launch of threads takes the time, about
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -51,7 +53,8 @@ def _of_nest(stmt: Stmt, threads: int) -> Number:
         return total
     block: Number = sum(_inside(body, {}), start=0)
     last = total - block * ((blocks * (threads - 1)) // threads)
-    return extreme("max", last, block * ceildiv(blocks - 1, threads))
+    launch = extreme("min", blocks - 1, 1) * _LAUNCH
+    return extreme("max", last, block * ceildiv(blocks - 1, threads)) + launch
 
 
 def _inside(body: Sequence[Stmt], around: dict[Var, Number]) -> list[Number]:
@@ -59,7 +62,7 @@ def _inside(body: Sequence[Stmt], around: dict[Var, Number]) -> list[Number]:
     found: list[Number] = []
     for stmt in body:
         if isinstance(stmt, Store):
-            found.append(math.prod(around.values(), start=_each(stmt.value)))
+            found.append(math.prod(around.values(), start=_each(stmt, around)))
         elif isinstance(stmt, Loop):
             found += _inside(stmt.body, around | _iterations(stmt, around))
     return found
@@ -82,8 +85,15 @@ def _iterations(loop: Loop, around: dict[Var, Number]) -> dict[Var, Number]:
     return {block: 1, loop.var: most}
 
 
-def _each(value: Expr) -> int:
-    """Operations of one element, its store one of them."""
-    parts = [*walk(value)]
+def _each(store: Store, around: Mapping[Var, Number]) -> int:
+    """Operations of one element, its store one of them. Of a sum, those for which there is time
+    while too few sums at once wait for their last summands."""
+    parts = [*walk(store.value)]
     functions = sum(isinstance(p, Unary) and p.op in FLOAT_FUNCTIONS for p in parts)
-    return 1 + sum(isinstance(p, (Binary, Select)) for p in parts) + _FUNCTION * functions
+    count = 1 + sum(isinstance(p, (Binary, Select)) for p in parts) + _FUNCTION * functions
+    own = [p for p in parts if isinstance(p, Load) and p.buffer.name == store.buffer.name]
+    if not own:
+        return count
+    used = {v for x in store.index for v in variables(x)}
+    at_once = math.prod(n for v, n in around.items() if v in used and isinstance(n, int))
+    return -(-count * max(CPU.accumulators_in_flight, at_once) // at_once)

@@ -101,7 +101,7 @@ def test_programs_that_lay_out_weights_alike_have_blocks_for_all_threads():
         numbers = [operations(program.tree, threads) for threads in (1, 2)]
         for own in program.made_for:
             alone, shared = (inputs(own, number)[-1] for number in numbers)
-            assert shared <= 0.52 * alone, own
+            assert shared <= 0.53 * alone, own  # a launch counts, too
 
 
 def test_a_size_runs_a_program_whose_tiles_it_fits():

@@ -13,11 +13,12 @@
 static _Thread_local int wanted; /* chunks of this thread's next launch; 0 for as many as usual */
 
 /* Sets the number of chunks of the next launch, for loops with few iterations: a power of two for
- * each of the threads that the code was made for, with at most one iteration to a chunk. */
+ * each of the threads that the code was made for, with at most one iteration to a chunk. A single
+ * iteration is the caller's. */
 LW_HIDDEN int lw_deal(int iterations, int threads) {
   int each = 1;
   while (each < CHUNKS && each * threads < iterations) each *= 2;
-  wanted = each < CHUNKS ? each * threads : 0;
+  wanted = iterations < 2 ? 1 : each < CHUNKS ? each * threads : 0;
   return 0;
 }
 
@@ -25,6 +26,7 @@ LW_HIDDEN int lw_deal(int iterations, int threads) {
 static int launch(lw_task *task, void *data, int count) {
   int threads = lw_threads(), chunks = wanted;
   wanted = 0;
+  if (chunks == 1) count = 1;
   if (count > 0) return active_pool->run(task, data, count, count);
   if (chunks == 0 || chunks % threads) chunks = threads * CHUNKS;
   return active_pool->run(task, data, threads, threads > 1 ? chunks : 1);
