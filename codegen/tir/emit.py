@@ -8,7 +8,8 @@ vectorizes, unrolls, parallelizes and compiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -137,12 +138,12 @@ class _Emitter:
         begin, self.stack = self.stack, around
         return sequence([*begin, code])
 
-    def repeated(self, body: tuple[g.Stmt, ...]) -> list[Any]:
-        """The statements of a loop's body."""
+    @contextmanager
+    def inside_loop(self) -> Iterator[None]:
+        """What is emitted meanwhile runs again and again."""
         around, self.is_repeated = self.is_repeated, True
-        made = self.statements(body)
+        yield
         self.is_repeated = around
-        return made
 
     def block(self, body: tuple[g.Stmt, ...]) -> Any:
         return sequence(self.statements(body))
@@ -186,7 +187,8 @@ class _Emitter:
         self.at.known[loop.var] = KnownValue(
             var, 0, max(bounds(loop.extent)[1] - 1, 0), last=loop.extent - 1
         )
-        body = self.repeated(loop.body)
+        with self.inside_loop():
+            body = self.statements(loop.body)
         if not body:  # hints, which no C source has
             return []
         loops = tirx.For(var, number(0), self.extent(loop), kind, sequence([*first, *body]))
@@ -314,9 +316,8 @@ class _Emitter:
             last = bounds(each.extent)[1] - 1
             known = KnownValue(at if last else 0, 0, last, last=each.extent - 1)
             self.at.known[each.var] = known
-        around, self.is_repeated = self.is_repeated, True
-        each_thread = self.thread(chain[-1].body)
-        self.is_repeated = around
+        with self.inside_loop():
+            each_thread = self.thread(chain[-1].body)
         if most == 1:
             return [each_thread]
         turns = self.own and overflows(loop, self.caches)
